@@ -52,12 +52,17 @@ Asn = Annotated[int, Field(ge=1, le=4_294_967_295, strict=True)]
 
 def _address(value: Any) -> Any:
     """Refuse what is no address of either version, in one sentence."""
+    if not isinstance(value, str | IPv4Address | IPv6Address):
+        raise ValueError("must be an address, for example 10.0.0.5")  # noqa: TRY004 - as below
     if isinstance(value, str):
         ip_address(value)
     return value
 
 
 def _interface(value: Any) -> Any:
+    if not isinstance(value, str | IPv4Interface | IPv6Interface):
+        why = "must be an address with a prefix length, for example 10.0.0.5/24"
+        raise ValueError(why)  # noqa: TRY004 - pydantic makes nothing of a TypeError
     if isinstance(with_prefix(value), str):
         ip_interface(value)
     return value

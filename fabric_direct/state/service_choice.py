@@ -95,6 +95,7 @@ class _Choice:
         for number, interface in enumerate(interfaces):
             interfaces[number] = self._with_vlan(interface, f"interfaces[{number}]", interfaces)
         if isinstance(service, FabNet) and own_subnet and service.gateway:
+            self._refuse_few(service.gateway, interfaces)
             self._add_addresses(service.gateway, interfaces)
         made: NetworkService = service.model_copy(update={"interfaces": tuple(interfaces)})
         self._refuse_held(made)
@@ -182,6 +183,15 @@ class _Choice:
             remedy="delete a service, or enlarge the block in site.yaml",
         )
 
+    def _refuse_few(self, gateway: Gateway, interfaces: list[ServiceInterface]) -> None:
+        """Refuse a subnet that has no room for the gateway and all interfaces, whoever asks."""
+        subnet, needed = gateway.address.network, len(interfaces) + 1
+        if (room := _room(subnet)) < needed:
+            why = f"it has room for {room} hosts, not for the gateway and {needed - 1} interfaces"
+            given = getattr(self._service, "gateway", None)
+            field = "gateway.address" if given else "interfaces"
+            raise InvalidSliver(f"{subnet} is too small", field=field, why=why)
+
     def _add_addresses(self, gateway: Gateway, interfaces: list[ServiceInterface]) -> None:
         """Give each interface the address that it holds, or the next free one."""
         subnet = gateway.address.network
@@ -193,7 +203,8 @@ class _Choice:
             else:
                 own = kept.get(interface.id, "")
                 fits = bool(own) and ip_interface(own).ip in subnet and own not in taken
-                chosen = own if fits else self._free_address(subnet, taken | set(kept.values()))
+                others, field = taken | set(kept.values()), f"interfaces[{number}].address"
+                chosen = own if fits else self._free_address(subnet, others, field)
                 taken.add(chosen)
                 address = ip_interface(f"{chosen}/{subnet.prefixlen}")
                 interfaces[number] = interface.model_copy(update={"address": address})
@@ -207,11 +218,11 @@ class _Choice:
         if address.ip == gateway.address.ip:
             raise InvalidSliver(f"{address.ip} is the gateway's", field=field)
 
-    def _free_address(self, subnet: Subnet, taken: set[str]) -> str:
+    def _free_address(self, subnet: Subnet, taken: set[str], field: str) -> str:
         for address in map(str, subnet.hosts()):
             if address not in taken:
                 return address
-        raise PoolExhausted(f"subnet {subnet} has no address left")
+        raise PoolExhausted(f"subnet {subnet} has no address left", field=field)
 
     # --- what others hold
 
@@ -228,6 +239,12 @@ class _Choice:
             return "gateway.address" if claim.kind == "subnet" else "public"
         ids = [interface.id for interface in made.interfaces]
         return f"interfaces[{ids.index(claim.part)}].{claim.kind.lower()}"
+
+
+def _room(subnet: Subnet) -> int:
+    """Return how many hosts a subnet can have."""
+    most: int = subnet.num_addresses
+    return most if most <= 2 else most - (2 if subnet.version == 4 else 1)
 
 
 def _overlap(one: Subnet, other: Subnet) -> bool:

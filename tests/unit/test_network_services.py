@@ -159,6 +159,27 @@ def test_an_address_is_refused_in_one_sentence() -> None:
     assert str(refused.value).count("gateway.address") == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        ("FABNetv4", "gateway: {address: 167772161}", "gateway.address: must be an address with a"),
+        ("FABNetv4", "gateway: {address: true}", "gateway.address: must be an address with a"),
+        ("FABNetv4", "gateway: {address: [1]}", "gateway.address: must be an address with a"),
+        ("FABNetv4Ext", "public: [5]", "public[0]: must be an address, for example"),
+        ("FABNetv4Ext", "public: [{a: 1}]", "public[0]: must be an address, for example"),
+    ],
+)
+def test_what_is_no_text_is_no_address(kind: str, values: str, said: str) -> None:
+    interface = "{id: i, device: d, port: p, vlan: 5}"
+    text = f"{{id: n, type: {kind}, name: n, interfaces: [{interface}], {values}}}"
+
+    with pytest.raises(InvalidSliver) as refused:
+        parse(text, "net.yaml", SERVICES[kind], InvalidSliver)
+
+    assert str(refused.value).startswith(f"net.yaml:1: {said}")
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize("vlan", ["4095", "0", "tagged", "true", "[1]"])
 def test_a_vlan_is_refused_in_one_sentence(vlan: str) -> None:
     interface = f"{{id: i, device: d, port: p, vlan: {vlan}}}"

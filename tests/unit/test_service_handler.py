@@ -172,6 +172,69 @@ class TestCreate:
         assert why in outcome.error.message
         assert held(claims) == []
 
+    @pytest.mark.parametrize(
+        ("gateway", "interfaces", "room"),
+        [
+            ("10.0.0.1/32", 1, "1 hosts, not for the gateway and 1 interfaces"),
+            ("10.0.0.1/31", 2, "2 hosts, not for the gateway and 2 interfaces"),
+            ("10.0.0.1/30", 2, "2 hosts, not for the gateway and 2 interfaces"),
+        ],
+    )
+    def test_refuses_a_subnet_without_room_for_all_interfaces(
+        self,
+        processor: HandlerProcessor,
+        claims: ServiceClaims,
+        gateway: str,
+        interfaces: int,
+        room: str,
+    ) -> None:
+        ports = [port(f"i{number}") for number in range(interfaces)]
+
+        outcome = processor.create(fabnet(*ports, gateway={"address": gateway})).result()
+
+        assert outcome.error
+        assert (outcome.status, outcome.error.field) == (Status.REFUSED, "gateway.address")
+        assert room in outcome.error.message
+        assert held(claims) == []
+
+    @pytest.mark.parametrize(
+        ("kind", "gateway"),
+        [("FABNetv4", "10.0.0.1/31"), ("FABNetv4", "10.0.0.1/30"), ("FABNetv6", "fd00::1/127")],
+    )
+    def test_fills_a_subnet_that_has_just_room_enough(
+        self, processor: HandlerProcessor, kind: str, gateway: str
+    ) -> None:
+        values = {"id": "net-1", "name": "net", "interfaces": [port("i1")]}
+        wanted = SERVICES[kind].model_validate(values | {"gateway": {"address": gateway}})
+
+        done(processor.create(wanted).result())
+
+    def test_names_the_interface_for_which_no_address_is_left(
+        self, processor: HandlerProcessor, site: Site
+    ) -> None:
+        """Those of a modification's former interfaces are held until it is done."""
+        gateway = {"address": "10.0.0.1/30"}
+        done(processor.create(fabnet(port("i1"), gateway=gateway)).result())
+
+        outcome = processor.modify(fabnet(port("i2"), gateway=gateway)).result()
+
+        assert outcome.error
+        assert (outcome.error.kind, outcome.error.field) == (
+            "PoolExhausted",
+            "interfaces[0].address",
+        )
+
+    def test_refuses_a_mirror_of_a_port_that_the_site_does_not_have(
+        self, processor: HandlerProcessor
+    ) -> None:
+        values = {"id": "net-1", "name": "net", "interfaces": [port("i1", "untagged")]}
+        mirror = SERVICES["PortMirror"].model_validate(values | {"mirror": {"port": "p9"}})
+
+        outcome = processor.create(mirror).result()
+
+        assert outcome.error
+        assert (outcome.status, outcome.error.field) == (Status.REFUSED, "mirror.port")
+
     def test_refuses_a_subnet_that_overlaps_with_a_held_one(
         self, processor: HandlerProcessor
     ) -> None:

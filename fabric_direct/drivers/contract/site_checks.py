@@ -7,7 +7,7 @@ from fabric_direct.drivers.contract.volumes import Volume
 from fabric_direct.errors import Conflict, InvalidSliver, NotVerified, PoolExhausted
 from fabric_direct.model import PciAddress, PciComponent, VNicInterface
 from fabric_direct.model.networks import SiteNetwork
-from fabric_direct.model.services import NetworkService
+from fabric_direct.model.services import NetworkService, PortMirror
 from fabric_direct.site.config import AllowedDevice, Site
 
 
@@ -143,14 +143,23 @@ def refuse_unknown_ports(site: Site, service: NetworkService, driver: str | None
 def refuse_missing_ports(site: Site, service: NetworkService) -> None:
     """Raise InvalidSliver for an interface without device, or a port that its switch does not have.
 
-    Devices that site.yaml does not name are a controller's.
+    So it does for the port that is mirrored. Devices that site.yaml does not name are a controller's.
     """
     for number, interface in enumerate(service.interfaces):
         field, device = f"interfaces[{number}]", interface.device
         if device is None:
             raise InvalidSliver("must be given", field=f"{field}.device")
         if device in site.switches and site.switch_port(device, interface.port) is None:
-            known = ", ".join(site.switches[device].ports) or "none"
-            raise InvalidSliver(
-                f"no port {interface.where}", field=f"{field}.port", why=f"known: {known}"
-            )
+            raise _no_port(site, device, interface.port, f"{field}.port")
+        if isinstance(service, PortMirror) and device in site.switches:
+            _refuse_mirrored(site, device, service.mirror.port)
+
+
+def _refuse_mirrored(site: Site, device: str, port: str) -> None:
+    if site.switch_port(device, port) is None:
+        raise _no_port(site, device, port, "mirror.port")
+
+
+def _no_port(site: Site, device: str, port: str | None, field: str) -> InvalidSliver:
+    known = ", ".join(site.switches[device].ports) or "none"
+    return InvalidSliver(f"no port {port} of {device}", field=field, why=f"known: {known}")

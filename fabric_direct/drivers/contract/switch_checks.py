@@ -39,10 +39,3 @@ def refuse_receiver(mirror: PortMirror, unset: Collection[str]) -> None:
         why = "a mirror has a port of its own, whose frames keep their tags"
         raise InvalidSliver("must be 'untagged'", field="interfaces[0].vlan", why=why)
     refuse_given(receiver, unset, "is not set for a mirror", "interfaces[0]")
-
-
-def refuse_mirrored_port(site: Site, mirror: PortMirror) -> None:
-    """Raise InvalidSliver unless the receiver's device has the port that is mirrored."""
-    (receiver,), port = mirror.interfaces, mirror.mirror.port
-    if site.switch_port(receiver.device, port) is None:
-        raise InvalidSliver(f"no port {port} of {receiver.device}", field="mirror.port")

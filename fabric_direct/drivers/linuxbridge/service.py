@@ -11,7 +11,6 @@ from fabric_direct.drivers.contract.service_comparison import interface_differen
 from fabric_direct.drivers.contract.site_checks import refuse_unknown_ports
 from fabric_direct.drivers.contract.switch_checks import (
     refuse_hops,
-    refuse_mirrored_port,
     refuse_other_types,
     refuse_receiver,
     refuse_without_tunnel,
@@ -69,7 +68,6 @@ class LinuxBridgeService:
         refuse_receiver(sliver, ("bandwidth",))
         if sliver.mirror.vlan is not None:
             raise InvalidSliver("all frames of a port are mirrored", field="mirror.vlan")
-        refuse_mirrored_port(self._site, sliver)
 
     def _refuse_kernels(self, sliver: NetworkService) -> None:
         limit, needs = self._site.limits.call / 4, _needs(sliver)

@@ -8,7 +8,7 @@ a port that a mirror is sent to gives and takes no other frames (``Mirror`` in
 from collections.abc import Iterator, Mapping
 
 from fabric_direct.drivers.contract.link_names import port_bridge, short
-from fabric_direct.drivers.contract.switch_checks import refuse_mirrored_port, refuse_receiver
+from fabric_direct.drivers.contract.switch_checks import refuse_receiver
 from fabric_direct.drivers.ovs import layout as names
 from fabric_direct.drivers.ovs.database import Rows
 from fabric_direct.drivers.ovs.layout import SITE, SLIVER, MirrorRow, OvsLayout, PortRow
@@ -44,10 +44,9 @@ def _row(
     return MirrorRow(bridge, name, ids, received, sent, wanted.vlan, output)
 
 
-def refuse_mirror(site: Site, sliver: PortMirror) -> None:
-    """Raise InvalidSliver if no switch can serve a mirror, by the site's configuration."""
+def refuse_mirror(sliver: PortMirror) -> None:
+    """Raise InvalidSliver if no switch can serve a mirror."""
     refuse_receiver(sliver, _FIELDS)
-    refuse_mirrored_port(site, sliver)
 
 
 def refuse_shared(sliver: NetworkService, rows: Mapping[str, Rows]) -> None:

@@ -60,7 +60,7 @@ class OvsService:
         _refuse_two_tags(sliver, rows)
         refuse_shared(sliver, rows)
         if isinstance(sliver, PortMirror):
-            refuse_mirror(self._site, sliver)
+            refuse_mirror(sliver)
             refuse_unused(self._site, sliver, rows[sliver.devices()[0]])
 
     def _refuse_fields(self, sliver: NetworkService) -> None:
