@@ -343,6 +343,19 @@ def test_the_life_of_a_vpn_whose_device_has_neighbors_and_a_gateway(
     assert nso.names() == []
 
 
+def test_a_repair_of_what_is_so_leaves_the_claims_of_its_interfaces(
+    processor: HandlerProcessor, site: Site
+) -> None:
+    """NSO keeps no ids of interfaces: its stamp numbers them."""
+    done(processor.create(BRIDGE).result())
+    before = ServiceClaims(site).of(ID)
+
+    outcome = done(processor.reconcile(BRIDGE.ref()).result())
+
+    assert outcome.steps == ()
+    assert ServiceClaims(site).of(ID) == before
+
+
 def test_access_from_outside_needs_border_routers(site: Site) -> None:
     assert site.services.nso
     without = site.services.nso.model_copy(update={"border_routers": ()})

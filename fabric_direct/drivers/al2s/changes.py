@@ -59,7 +59,7 @@ def matched(
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConnectionChange:
     """What is done to one connection."""
 
     wanted: Wanted
@@ -86,15 +86,17 @@ class Change:
         return bool(there and there.notes and there.notes.last) and not self.anew
 
 
-def changes(pairs: list[Pair], *, marking: bool) -> tuple[list[L3Connection], list[Change]]:
+def changes(
+    pairs: list[Pair], *, marking: bool
+) -> tuple[list[L3Connection], list[ConnectionChange]]:
     """Return which connections are deleted at first, and the changes in an order that can be made.
 
     :param marking: whether one must mark the service as whole: the last that changes does, if none is
         left that has the mark.
     """
     gone: list[L3Connection] = []
-    waiting = [Change(wanted, there) for wanted, there in pairs]
-    order: list[Change] = []
+    waiting = [ConnectionChange(wanted, there) for wanted, there in pairs]
+    order: list[ConnectionChange] = []
     while waiting:
         holders = {change.there.where: change for change in waiting if change.there}
         free = [c for c in waiting if holders.get(c.wanted.where, c) is c]
@@ -103,14 +105,14 @@ def changes(pairs: list[Pair], *, marking: bool) -> tuple[list[L3Connection], li
         if waiting and not free:  # all that wait do so in circles: no two want one place
             broken = max(waiting, key=_breaks_well)
             gone += [broken.there] if broken.there else []
-            waiting = [Change(c.wanted) if c is broken else c for c in waiting]
+            waiting = [ConnectionChange(c.wanted) if c is broken else c for c in waiting]
     if marking and not any(change.marked for change in order):
         last = max(range(len(order)), key=lambda n: (order[n].needed, n))
         order[last] = replace(order[last], mark=True)
     return gone, order
 
 
-def _breaks_well(change: Change) -> tuple[bool, bool]:
+def _breaks_well(change: ConnectionChange) -> tuple[bool, bool]:
     """Prefer what is made anew anyway, then what has the mark: without it the service is not whole."""
     notes = change.there.notes if change.there else None
     return change.anew, bool(notes and notes.last)

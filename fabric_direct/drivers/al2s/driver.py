@@ -12,7 +12,7 @@ from tenacity import wait_exponential as exponential
 
 from fabric_direct.calls import forks
 from fabric_direct.calls.deadline import time_left, trying_again, wait_until
-from fabric_direct.drivers.al2s.changes import Change, Wanted, changes, matched
+from fabric_direct.drivers.al2s.changes import ConnectionChange, Wanted, changes, matched
 from fabric_direct.drivers.al2s.connections import (
     FAILED,
     PROVISIONED,
@@ -224,7 +224,9 @@ class Al2sService:
         routers = self._known(space.id).routers
         return routers[0] if routers else self._missing(f"router of {space.title}")
 
-    def _make(self, router: str, sliver_id: str, change: Change, known: Collection[str]) -> None:
+    def _make(
+        self, router: str, sliver_id: str, change: ConnectionChange, known: Collection[str]
+    ) -> None:
         """Make a connection as its document says, unless it is so.
 
         :param known: the connections that there were before.

@@ -136,18 +136,23 @@ class NetworkServiceSliverHandler(OneModel):
         if stamp is None or stamp.has_secrets:
             raise unknown_wish(ref, "service")
         differs = self._driver.differences(stamp) or self._differences(stamp)
-        differs += self._unclaimed(stamp)
+        unclaimed = self._unclaimed(stamp)
+        differs += unclaimed
         step = ChangeService(self._driver, ref.id, lambda: stamp)
         verify = Verified(lambda: self._differences(stamp))
-        claim = self._claim(self._resolved(stamp))
+        claim = self._claim(self._resolved(stamp)) if unclaimed else []
         flow = Flow.of(claim, [step], [verify]) if differs else Flow.of()
         return Repair(stamp, _observed(found, differs), flow)
 
     def _unclaimed(self, stamp: Any) -> tuple[str, ...]:
-        """Name what a service has and does not claim, as after the loss of ``pools.sqlite``."""
-        known = isinstance(stamp, NetworkService)
-        missing = self._claims.missing(stamp) if known else ()
-        return tuple(f"{claim} is not claimed" for claim in missing)
+        """Name what a service has and does not claim, as after the loss of ``pools.sqlite``.
+
+        For which of its interfaces it was claimed is not compared: a controller may not keep their ids.
+        """
+        if not isinstance(stamp, NetworkService):
+            return ()
+        held, missing = set(map(str, self._claims.of(stamp.id))), self._claims.missing(stamp)
+        return tuple(f"{claim} is not claimed" for claim in missing if str(claim) not in held)
 
     def adopt(self, wanted: Any) -> Flow:
         """Refuse: nothing has to be stamped.
