@@ -27,7 +27,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .PHONY: constraints requirements system lab clean test-at-hand test-metrics test-page test-trust-share test-trust-whole test-debian
 .PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
-.PHONY: demo-network test-network network
+.PHONY: demo-network test-network bench-network network
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: check test-whole demo-site test-site site worker-built
 
@@ -118,6 +118,11 @@ OWN_SWITCHES := --dist worksteal --tx "3*popen//python=$(NETWORK) private $(PYTH
 test-network: lab ## network services on two Open vSwitches that are started here (3 min; all with WHOLE=1: 4 min)
 	$(NETWORK) install
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_SWITCHES) tests/network $(if $(WHOLE),,--deselect $(KILLED)) $(PYTEST_ARGS)
+
+bench-network: lab ## the figures on two Open vSwitches that are started here (1 min)
+	$(NETWORK) install
+	$(SUDO) $(NETWORK) private $(PYTHON) -m tests.bench.network
+	$(PYTHON) -m tests.bench.report
 
 demo-network: lab network ## two VMs on two switches: a segment, routed networks, a mirror (2 min)
 	$(NETWORK) workers

@@ -78,10 +78,16 @@ class NetworkServiceSliverHandler(OneModel):
     def _found(self, sliver: SliverRef) -> Service | None:
         """Return the service if it is there, also if one answer lacks it."""
         found = self._driver.find(sliver.id)
-        if found is None and self._driver.leftovers(sliver.id):
+        if found is None and self._may_be_there(sliver):
             self._drivers.reads.invalidate()
             found = self._driver.find(sliver.id)
         return found
+
+    def _may_be_there(self, sliver: SliverRef) -> bool:
+        """Return whether something of the service is claimed, or there where nothing is claimed."""
+        if isinstance(sliver, NetworkService):
+            return bool(self._claims.of(sliver.id))
+        return bool(self._driver.leftovers(sliver.id))
 
     def modify(self, sliver: Any) -> Flow:
         """Return what turns the service that is there into the one asked for, also an incomplete one."""
