@@ -195,7 +195,8 @@ class _Choice:
     def _add_addresses(self, gateway: Gateway, interfaces: list[ServiceInterface]) -> None:
         """Give each interface the address that it holds, or the next free one."""
         subnet = gateway.address.network
-        kept = {c.part: c.key for c in self._own if c.kind == "address"}
+        open_ = {interface.id for interface in interfaces if interface.address is None}
+        kept = {c.part: c.key for c in self._own if c.kind == "address" and c.part in open_}
         taken = {str(i.address.ip) for i in interfaces if i.address} | {str(gateway.address.ip)}
         for number, interface in enumerate(interfaces):
             if interface.address:
@@ -203,8 +204,7 @@ class _Choice:
             else:
                 own = kept.get(interface.id, "")
                 fits = bool(own) and ip_interface(own).ip in subnet and own not in taken
-                others, field = taken | set(kept.values()), f"interfaces[{number}].address"
-                chosen = own if fits else self._free_address(subnet, others, field)
+                chosen = own if fits else _free_address(subnet, taken | set(kept.values()))
                 taken.add(chosen)
                 address = ip_interface(f"{chosen}/{subnet.prefixlen}")
                 interfaces[number] = interface.model_copy(update={"address": address})
@@ -217,12 +217,6 @@ class _Choice:
             raise InvalidSliver(f"{address} is not in {subnet}", field=field, why="it was chosen")
         if address.ip == gateway.address.ip:
             raise InvalidSliver(f"{address.ip} is the gateway's", field=field)
-
-    def _free_address(self, subnet: Subnet, taken: set[str], field: str) -> str:
-        for address in map(str, subnet.hosts()):
-            if address not in taken:
-                return address
-        raise PoolExhausted(f"subnet {subnet} has no address left", field=field)
 
     # --- what others hold
 
@@ -239,6 +233,11 @@ class _Choice:
             return "gateway.address" if claim.kind == "subnet" else "public"
         ids = [interface.id for interface in made.interfaces]
         return f"interfaces[{ids.index(claim.part)}].{claim.kind.lower()}"
+
+
+def _free_address(subnet: Subnet, taken: set[str]) -> str:
+    """Return the first address that is not taken; there is one, as there is room for all."""
+    return next(address for address in map(str, subnet.hosts()) if address not in taken)
 
 
 def _room(subnet: Subnet) -> int:

@@ -209,20 +209,15 @@ class TestCreate:
 
         done(processor.create(wanted).result())
 
-    def test_names_the_interface_for_which_no_address_is_left(
-        self, processor: HandlerProcessor, site: Site
+    def test_gives_the_address_of_an_interface_that_goes_to_one_that_comes(
+        self, processor: HandlerProcessor, claims: ServiceClaims
     ) -> None:
-        """Those of a modification's former interfaces are held until it is done."""
         gateway = {"address": "10.0.0.1/30"}
         done(processor.create(fabnet(port("i1"), gateway=gateway)).result())
 
-        outcome = processor.modify(fabnet(port("i2"), gateway=gateway)).result()
+        done(processor.modify(fabnet(port("i2"), gateway=gateway)).result())
 
-        assert outcome.error
-        assert (outcome.error.kind, outcome.error.field) == (
-            "PoolExhausted",
-            "interfaces[0].address",
-        )
+        assert [c.part for c in claims.of("net-1") if c.key == "10.0.0.2"] == ["i2"]
 
     def test_refuses_a_mirror_of_a_port_that_the_site_does_not_have(
         self, processor: HandlerProcessor
