@@ -10,21 +10,23 @@ A call that was given up may still take effect, and so may a request that got no
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from fabric_direct.calls import forks, metrics
+from fabric_direct.calls.read_cache import ReadCache
+from fabric_direct.calls.reading import Reading
 from fabric_direct.calls.tracing import span
 from fabric_direct.calls.waiting import waiting_for
 from fabric_direct.errors import FabricDirectError, Interrupted, TimedOut
 
 T = TypeVar("T")
-Within = Callable[[], AbstractContextManager[None]]
 UNANSWERED = 90.0
 """Seconds for which a request may still take effect after its answer should have come. Proxies keep
 one for 60 s (``haproxy_queue_timeout`` of kolla-ansible), OpenStack's services wait for each other as
@@ -204,14 +206,21 @@ def _rest(known: threading.Event, until: float) -> None:
     known.wait(max(0.0, until - time.monotonic()))
 
 
+@dataclass(frozen=True, slots=True)
+class DriverCall:
+    """A call of a driver's method."""
+
+    name: str
+    """``compute.create``"""
+    ending: Deadline
+    """When it is given up."""
+    changing: Deadline | None
+    """That of the operation, if it may change something."""
+
+
 _current: ContextVar[Call[Any] | None] = ContextVar("call", default=None)
-_changing: ContextVar[Deadline | None] = ContextVar("changing", default=None)
-"""The deadline of the operation for which the current call may change something."""
-_ending: ContextVar[Deadline | None] = ContextVar("ending", default=None)
-"""When the current call of a driver is given up."""
+_driver_call: ContextVar[DriverCall | None] = ContextVar("driver call", default=None)
 _noted: ContextVar[list[UnansweredRequest] | None] = ContextVar("noted", default=None)
-_calling: ContextVar[str] = ContextVar("calling", default="")
-"""The driver's method that this is called by: ``compute.create``."""
 _interruption: ContextVar[Interruption | None] = ContextVar("interruption", default=None)
 """What may end the waiting of this context."""
 
@@ -225,13 +234,19 @@ def unanswered(what: str, then: Callable[[], object] = lambda: None) -> None:
     :param what: the request, as in ``POST /v2.0/ports (nic1)`` *may still take effect*.
     :param then: called when it cannot any more.
     """
-    deadline, noted = _changing.get(), _noted.get()
+    deadline, noted = _changing(), _noted.get()
     if deadline is None:
         return
     request = UnansweredRequest(what, deadline.unanswered, then)
     deadline.give_up([request])
     if noted is not None:
         noted.append(request)
+
+
+def _changing() -> Deadline | None:
+    """Return the deadline of the operation for which the current call may change something."""
+    call = _driver_call.get()
+    return call.changing if call else None
 
 
 def took_effect() -> None:
@@ -250,7 +265,8 @@ def took_back() -> None:
 
 def trying_again(_: object = None) -> None:
     """Note that a request of the current call failed, changed nothing, and is sent once more."""
-    metrics.record(metrics.CALL_RETRIES, call=_calling.get())
+    call = _driver_call.get()
+    metrics.record(metrics.CALL_RETRIES, call=call.name if call else "")
 
 
 @contextmanager
@@ -275,8 +291,8 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 def time_left(at_most: float) -> float:
     """Return the seconds until the current call of a driver is given up, but at most ``at_most``."""
-    ending = _ending.get()
-    return ending.remaining(at_most) if ending else at_most
+    call = _driver_call.get()
+    return call.ending.remaining(at_most) if call else at_most
 
 
 def current_call() -> Call[Any] | None:
@@ -291,7 +307,7 @@ def call_within(seconds: float, what: str, function: Callable[..., T], *args: An
 
     :raises TimedOut: if the call has not returned in time, or no time is left to begin it.
     """
-    call, deadline = _begin(seconds, what, partial(function, *args, **kw)), _changing.get()
+    call, deadline = _begin(seconds, what, partial(function, *args, **kw)), _changing()
     try:
         return call.result(seconds)
     finally:
@@ -398,7 +414,7 @@ def in_one_piece() -> Iterator[None]:
 def _is_interrupted() -> bool:
     """Return whether the work of this context is; what a driver's call does is not."""
     interruption = _interruption.get()
-    return bool(interruption and interruption.begun.is_set() and _ending.get() is None)
+    return bool(interruption and interruption.begun.is_set() and _driver_call.get() is None)
 
 
 def _refuse_interrupted(what: str) -> None:
@@ -446,56 +462,65 @@ class _Bounded:
     def __init__(
         self,
         driver: Any,
-        name: str,
+        kind: str,
         deadline: Deadline,
         limit: float,
-        within: Within,
-        reading: Collection[str],
+        reading: Reading,
+        reads: ReadCache,
         host: str,
     ) -> None:
-        self._driver, self._name, self._deadline, self._host = driver, name, deadline, host
-        self._limit, self._within, self._reading = limit, within, reading
+        self._driver, self._kind, self._host = driver, kind, host
+        self._deadline, self._limit = deadline, limit
+        self._reading, self._reads = reading, reads
 
-    def __getattr__(self, attribute: str) -> Any:
-        value = getattr(self._driver, attribute)
+    def __getattr__(self, method: str) -> Any:
+        value = getattr(self._driver, method)
         if not callable(value):
             return value
+        if method in self._reading.once:
+            return partial(self._once, method, value)
+        return partial(self._call, method, value)
 
-        def bounded(*args: Any, **kw: Any) -> Any:
-            limit = self._limit
-            if "timeout" in kw:
-                kw["timeout"] = self._deadline.remaining(kw["timeout"])
-                limit += kw["timeout"]
-            with self._within(), span(f"{self._name}.{attribute}", host=self._host):
-                return self._call(
-                    attribute, partial(value, *args, **kw), limit, waits="timeout" in kw
-                )
+    def _once(self, method: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
+        """Ask once; but each time after a call was given up: it may change what is there at any time."""
+        ask = partial(self._call, method, function, *args, **kw)
+        if self._deadline.given_up:
+            return ask()
+        key = (id(self._driver), self._kind, method, args, frozenset(kw.items()))
+        return self._reads.once(key, ask)
 
-        return bounded
+    def _call(self, method: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
+        name, limit, waits = f"{self._kind}.{method}", self._limit, "timeout" in kw
+        if waits:
+            kw["timeout"] = self._deadline.remaining(kw["timeout"])
+            limit += kw["timeout"]
+        limit = self._deadline.remaining(limit)
+        changing = None if method in self._reading.all else self._deadline
+        with self._reads.active(), span(name, host=self._host):
+            _refuse_another(name, changing=bool(changing))
+            with _set(_driver_call, DriverCall(name, Deadline.within(limit), changing)):
+                call = _begin(limit, name, partial(function, *args, **kw))
+            if changing:
+                changing.changing.append(call)
+            try:
+                return call.result(limit) if changing or not waits else _waited(call, limit)
+            except Exception as error:
+                _name_driver(error, name, type(self._driver))
+                raise
+            finally:
+                if call.given_up.is_set():
+                    metrics.record(metrics.CALL_GIVEN_UP, call=name)
+                    if changing:
+                        changing.give_up([call])
+                if changing or waits:
+                    self._reads.changed()
 
-    def _call(self, attribute: str, function: Callable[[], T], limit: float, *, waits: bool) -> T:
-        limit, name = self._deadline.remaining(limit), f"{self._name}.{attribute}"
-        changing = None if attribute in self._reading else self._deadline
-        _refuse_another(name, changing=bool(changing))
-        ending = Deadline.within(limit)
-        with _set(_changing, changing), _set(_ending, ending), _set(_calling, name):
-            call = _begin(limit, name, function)
-        if changing:
-            changing.changing.append(call)
-        try:
-            return call.result(limit) if changing or not waits else _waited(call, limit)
-        except Exception as error:
-            if not isinstance(error, FabricDirectError):
-                kind = type(self._driver)
-                note = f"raised by {name} ({kind.__module__}.{kind.__qualname__})"
-                if note not in getattr(error, "__notes__", ()):
-                    error.add_note(note)
-            raise
-        finally:
-            if call.given_up.is_set():
-                metrics.record(metrics.CALL_GIVEN_UP, call=name)
-                if changing:
-                    changing.give_up([call])
+
+def _name_driver(error: Exception, call: str, driver: type) -> None:
+    """Note in an error that is none of this library's by which call of which driver it was raised."""
+    note = f"raised by {call} ({driver.__module__}.{driver.__qualname__})"
+    if not isinstance(error, FabricDirectError) and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
 
 
 def _waited(call: Call[T], limit: float) -> T:
@@ -510,11 +535,12 @@ def _waited(call: Call[T], limit: float) -> T:
 
 def bounded(
     driver: T,
-    name: str,
+    kind: str,
     deadline: Deadline,
     limit: float,
-    within: Within = nullcontext,
-    reading: Collection[str] = (),
+    *,
+    reading: Reading = Reading(),  # noqa: B008 - it is immutable
+    reads: ReadCache | None = None,
     host: str = "",
 ) -> T:
     """Return ``driver`` with a time limit on each call.
@@ -522,8 +548,9 @@ def bounded(
     A call may take ``limit`` seconds, plus its own ``timeout`` if it is given one by keyword, but never
     longer than the deadline allows. The deadline keeps the calls that were given up.
 
-    :param within: makes the context manager for each call.
-    :param reading: methods that change nothing: it does not matter when these return.
+    :param reading: what its contract says of its methods.
+    :param reads: keeps the answers that hold until something is changed; current in each call.
     :param host: for traces: the worker that it serves; empty for all of a cloud.
     """
-    return cast(T, _Bounded(driver, name, deadline, limit, within, reading, host))
+    cache = reads or ReadCache()
+    return cast(T, _Bounded(driver, kind, deadline, limit, reading, cache, host))

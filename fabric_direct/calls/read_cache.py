@@ -3,9 +3,10 @@
 A plan checks every step, and many of them read the same: the server, its ports, the network of each.
 A plan changes nothing, so one answer serves them all: a read-only :class:`ReadCache`, and :func:`read`.
 
-An operation that changes things has a :class:`ReadCache`, too, which a driver may use for an API each
-call of which costs a round trip. Each change invalidates it. What changes by itself (a server that is
-being built) must be read past it, or after :meth:`ReadCache.invalidate`.
+An operation that changes things has a :class:`ReadCache`, too. It keeps what drivers answer to questions
+that are marked so (:mod:`.reading`), until one of them changes something. A driver may use it for an API
+each call of which costs a round trip. Each change invalidates it. What changes by itself (a server that
+is being built) must be read past it, or after :meth:`ReadCache.invalidate`.
 """
 
 import logging
@@ -32,6 +33,7 @@ class ReadCache:
         self.read_only = read_only
         self._lock = threading.Lock()
         self._answers: dict[str, dict[Hashable, Any]] = {}
+        self._of_drivers: dict[Hashable, Any] = {}
         self._changes = 0
         self.warnings: list[str] = []
         """What was found wrong and corrected along the way, a sentence each."""
@@ -67,6 +69,24 @@ class ReadCache:
                 self._answers.setdefault(about, {})[key] = answer
         return answer
 
+    def once(self, key: Hashable, question: Callable[[], R]) -> R:
+        """Return a driver's answer, asked for once until anything is changed or invalidated."""
+        with self._lock:
+            if key in self._of_drivers:
+                return self._of_drivers[key]  # type: ignore[no-any-return]
+            changes = self._changes
+        answer = question()
+        with self._lock:
+            if changes == self._changes:
+                self._of_drivers[key] = answer
+        return answer
+
+    def changed(self) -> None:
+        """Forget what drivers answered: one of them may have changed something."""
+        with self._lock:
+            self._changes += 1
+            self._of_drivers.clear()
+
     def put(self, key: Hashable, answer: Any, about: str = "") -> None:
         """Keep the answer to a question that was asked elsewhere, just now."""
         with self._lock:
@@ -74,8 +94,8 @@ class ReadCache:
 
     def invalidate(self, about: str | None = None) -> None:
         """Forget all answers, or those about one thing, for example ``servers``."""
+        self.changed()
         with self._lock:
-            self._changes += 1
             if about is None:
                 self._answers.clear()
             else:

@@ -15,12 +15,12 @@ from typing import Any
 from unittest.mock import patch
 
 from fabric_direct.drivers.contract import HostDrivers
-from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.errors import DriverError
 from fabric_direct.handlers import registry
 from fabric_direct.model import Outcome, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from tests.reading import only_reads
 from tests.trust.scenes import Request
 from tests.trust.tap import Call, Tap
 
@@ -79,9 +79,9 @@ class _Tapped:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._driver, name)
-        if not callable(value) or name in READING:
-            return value
         method = f"{self._kind}.{name}"
+        if not callable(value) or only_reads(method):
+            return value
 
         def call(*args: Any, **kw: Any) -> Any:
             lost = DriverError(f"{method}: no answer", why="it was told to")

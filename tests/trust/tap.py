@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.fake.substrate import left_out
 from fabric_direct.errors import DriverError
 from fabric_direct.state import files
 from fabric_direct.state.database import Database
+from tests.reading import only_reads
 from tests.trust.clock import Over, current, hang
 
 READS = ("fails", "never ends", "killed before")
@@ -59,7 +59,7 @@ class Call:
         if not self.host:
             return BOOKS if self.method.endswith(_WRITES) else BOOKS[::2]
         method = self.method.partition(".")[2]
-        if method not in READING:
+        if not only_reads(self.method):
             return CHANGES
         return (*READS, INCOMPLETE) if method in _LISTING else READS
 

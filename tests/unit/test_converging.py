@@ -31,7 +31,7 @@ def is_as(fakes: Substrate, wanted: NodeSliver) -> bool:
     )
 
 
-@pytest.mark.parametrize("at", range(1, 14))
+@pytest.mark.parametrize("at", range(1, 12))
 def test_a_server_that_one_look_misses_keeps_nothing_that_is_not_wanted(
     processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, at: int
 ) -> None:

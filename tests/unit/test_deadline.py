@@ -17,6 +17,7 @@ from fabric_direct.calls.deadline import (
     unanswered,
     wait_until,
 )
+from fabric_direct.calls.reading import Reading
 from fabric_direct.errors import TimedOut
 
 
@@ -96,7 +97,9 @@ def test_a_call_that_changes_nothing_is_not_kept(never: threading.Event) -> None
     deadline = Deadline.within(60)
 
     with pytest.raises(TimedOut):
-        bounded(Driver(never), "compute", deadline, 0.05, reading={"hang"}).hang()
+        bounded(
+            Driver(never), "compute", deadline, 0.05, reading=Reading(frozenset({"hang"}))
+        ).hang()
 
     assert deadline.given_up == []
 
@@ -177,7 +180,7 @@ class TestARequestWithoutAnAnswer:
         return Deadline.within(60, unanswered=1000)
 
     def driver(self, deadline: Deadline) -> Asking:
-        return bounded(Asking(), "network", deadline, 30, reading=["find"])
+        return bounded(Asking(), "network", deadline, 30, reading=Reading(frozenset({"find"})))
 
     def test_is_a_call_that_was_given_up(self, deadline: Deadline) -> None:
         with pytest.raises(TimedOut):

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from fabric_direct.drivers.contract import Volume
-from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.errors import Conflict, DriverError
 from fabric_direct.model import Capacities, NodeSliver, Operation, Outcome, SliverRef
@@ -24,6 +23,7 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from tests.outcomes import done
+from tests.reading import only_reads
 from tests.unit.test_behind_our_back import fake_site, fakes, node, without_disk
 
 __all__ = ["fake_site", "fakes", "node"]
@@ -161,7 +161,7 @@ def place(fake_site: Site, tmp_path: Path, node: NodeSliver) -> Callable[[Case],
 
 
 def is_changing(call: str) -> bool:
-    return call.partition(".")[2] not in READING
+    return not only_reads(call)
 
 
 def is_interrupted(outcome: Outcome) -> bool:

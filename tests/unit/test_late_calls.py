@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from fabric_direct.drivers import contract
-from fabric_direct.drivers.contract.bundle import READING
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status, StepStatus
 from fabric_direct.model.networks import VNicPortsSliver
+from fabric_direct.model.services import SERVICES
 from fabric_direct.operations.operations import Progress
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.service_claims import ServiceClaims
 from tests.outcomes import done
 from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
 
@@ -415,7 +415,24 @@ def test_a_modify_leaves_all_as_it_was_whether_it_fails_before_or_after_it_took_
     assert (outcome.status, outcome.left, things_of(fakes)) == (Status.FAILED, (), before)
 
 
-def test_what_only_reads_is_in_the_contract_of_drivers() -> None:
-    kinds = [kind for kind in vars(contract).values() if isinstance(kind, type)]
+class TestANetworkService:
+    @pytest.fixture
+    def site(self, fake_site: Site) -> Site:
+        drivers = fake_site.drivers | {"L2Bridge": "fake"}
+        switches = {"sw1": {"ports": {"p1": {}}}}
+        values = fake_site.model_dump() | {"drivers": drivers, "switches": switches}
+        return Site.model_validate(values)
 
-    assert {name for kind in kinds for name in READING if hasattr(kind, name)} == READING
+    def test_keeps_its_claims_until_a_call_that_was_given_up_has_returned(
+        self, processor: HandlerProcessor, site: Site, fakes: Substrate, later: Later
+    ) -> None:
+        port = {"id": "a", "device": "sw1", "port": "p1", "vlan": 100}
+        values = {"id": "net-1", "name": "net", "interfaces": [port]}
+        bridge, claims = SERVICES["L2Bridge"].model_validate(values), ServiceClaims(site)
+        fakes.fault("service.apply", kind="late", until=later)
+
+        assert_unknown(processor.create(bridge).result(), "service.apply")
+
+        assert [str(claim) for claim in claims.of("net-1")] == ["VLAN 100 on p1 of sw1"]
+        settle(processor, later)
+        assert (fakes.services, claims.of("net-1")) == ({}, ())

@@ -15,6 +15,7 @@ import pytest
 from fabric_direct.calls import metrics
 from fabric_direct.calls.deadline import Deadline, bounded, trying_again
 from fabric_direct.calls.metrics import METRICS, Measurement
+from fabric_direct.calls.reading import Reading
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.operations.operations import Progress
@@ -202,13 +203,13 @@ class TestCalls:
 
         assert collected.values("call.retries") == {("compute.create",): 1}
 
-    @pytest.mark.parametrize("reading", [(), ("hang",)])
+    @pytest.mark.parametrize("reading", [frozenset(), frozenset({"hang"})])
     def test_one_that_gives_no_answer_is_counted_whether_it_reads_or_not(
-        self, reading: tuple[str, ...], collected: Collected
+        self, reading: frozenset[str], collected: Collected
     ) -> None:
         deadline = Deadline.within(60)
         with pytest.raises(Exception, match="did not answer"):
-            bounded(Slow(), "compute", deadline, 0.001, reading=reading).hang()
+            bounded(Slow(), "compute", deadline, 0.001, reading=Reading(reading)).hang()
 
         assert collected.values("call.given_up") == {("compute.hang",): 1}
         assert len(deadline.given_up) == (0 if reading else 1)

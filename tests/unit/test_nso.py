@@ -1,5 +1,6 @@
 """Network services by NSO, on a stand-in for its RESTCONF (labs/network/nso_standin.py)."""
 
+import io
 import json
 from functools import partial
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from fabric_direct.calls.read_cache import ReadCache
+from fabric_direct.cli import show
 from fabric_direct.doctor import Verdict
 from fabric_direct.doctor.controllers import check_controllers
 from fabric_direct.drivers.nso.documents import MODULES, Documents, refuse
@@ -825,6 +828,20 @@ class TestADryRun:
         assert all(NAME in lines for lines in found.values())
         assert KEY not in str(found)
         assert nso.names() == []
+
+    def test_is_printed_line_by_line(self, processor: HandlerProcessor, nso: Controller) -> None:
+        data = "interface HundredGigE0/0/0/1\n no shutdown\n"
+        nso.dry_run = {"native": {"device": [{"name": "renc-sw", "data": data}]}}
+        text = io.StringIO()
+
+        show.plan(done(processor.plan(BRIDGE).result()), Console(file=text, width=100))
+
+        *_, device, first, second, _verdict = text.getvalue().splitlines()
+        assert (device, first, second) == (
+            "  device renc-sw:",
+            "    interface HundredGigE0/0/0/1",
+            "     no shutdown",
+        )
 
     def test_of_what_changes_nothing_shows_no_device(self, processor: HandlerProcessor) -> None:
         done(processor.create(BRIDGE).result())

@@ -750,7 +750,7 @@ class TestNoAnswer:
                     network.create_port(name="nic1")
                 list(network.ports())
 
-        bounded(Driver(), "network", deadline, 30, within=reads.active).change()
+        bounded(Driver(), "network", deadline, 30, reads=reads).change()
         (request,) = deadline.late()
         assert isinstance(request, UnansweredRequest)
         request.known()

@@ -18,6 +18,7 @@ from fabric_direct.model import SliverRef
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.upkeep.drift import Drift
+from tests.limits import PATIENT
 from tests.outcomes import done
 from tests.unit.test_service_handler import bridge, fabnet, port, site, vpn
 
@@ -111,7 +112,7 @@ class TestTheDriftOfASite:
     def test_compares_several_at_the_same_time(
         self, processor: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        meeting, compare = threading.Barrier(2, timeout=20), FakeService.differences
+        meeting, compare = threading.Barrier(2, timeout=PATIENT["call"]), FakeService.differences
 
         def met(driver: FakeService, sliver: Any) -> tuple[str, ...]:
             meeting.wait()

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -305,21 +304,6 @@ class TestCreate:
 
         assert set(outcome.left) == {"net", "VLAN 100 on p1 of sw1"}
         assert held(claims) == ["VLAN 100 on p1 of sw1"]
-
-    def test_keeps_the_claims_until_a_call_that_was_given_up_has_returned(
-        self, site: Site, fakes: Substrate, claims: ServiceClaims
-    ) -> None:
-        later = Event()
-        limits = site.limits.model_copy(update={"create": 0.5, "undo": 0.5})
-        fakes.fault("service.apply", kind="late", until=later)
-        with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
-            outcome = processor.create(bridge(port("a", 100))).result()
-            assert "service.apply was given up and may still take effect" in str(outcome.left)
-            assert held(claims) == ["VLAN 100 on p1 of sw1"]
-            later.set()
-            done(processor.delete(SliverRef(id="net-1", type="L2Bridge")).result())
-
-        assert (fakes.services, held(claims)) == ({}, [])
 
     @pytest.mark.parametrize("vlan", [100, 101])
     def test_does_not_touch_what_is_there_and_one_answer_lacks(

@@ -453,12 +453,12 @@ class TestModify:
     @at_each_call(
         {
             "network.create_port": (1, 2),
-            "network.find_port": (1, 2, 4, 8),
+            "network.find_port": (1, 2, 4, 5),
             "compute.attach_port": (1, 2),
             "compute.detach_port": (1,),
             "compute.detach_volume": (1,),
             "guest.interfaces": (1, 2),
-            "compute.find": (1, 2, 4, 8),
+            "compute.find": (1, 2, 4, 6),
         }
     )
     def test_that_fails_leaves_the_sliver_as_it_was(

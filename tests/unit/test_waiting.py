@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.calls.deadline import Deadline, Interruption, bounded, wait_until
+from fabric_direct.calls.reading import Reading
 from fabric_direct.calls.waiting import Waiting, heard_by, waiting_for
 from fabric_direct.drivers.fake import FakeGuest
 from fabric_direct.drivers.openstack.client.poller import wait_for
@@ -168,7 +169,9 @@ class TestInterruption:
                 never.result(timeout)
 
         interruption, never = Interruption(), Future[None]()
-        driver = bounded(Driver(), "guest", Deadline.within(60), 60, reading=["wait"])
+        driver = bounded(
+            Driver(), "guest", Deadline.within(60), 60, reading=Reading(frozenset({"wait"}))
+        )
 
         with interruption.applies(), pytest.raises(Interrupted, match=r"guest\.wait was"):
             driver.wait(timeout=60)

@@ -23,6 +23,10 @@ first use and keeps none across a fork. All methods guarantee:
 * When a call returns, the change is in effect, as far as the API can tell.
 * Errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``.
 * ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.
+
+A method that changes nothing is marked with :func:`~fabric_direct.calls.reading.reads`. One with
+:func:`~fabric_direct.calls.reading.reads_once` is asked once until its operation changes something, or
+waits.
 """
 
 from collections.abc import Mapping

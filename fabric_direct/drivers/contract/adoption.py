@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from fabric_direct.calls.reading import reads
 from fabric_direct.model import Stamp
 
 
@@ -92,12 +93,14 @@ class AdoptionDriver(Protocol):
     drivers have. Where there is none, nothing can be adopted.
     """
 
+    @reads
     def strangers(self, prefix: str = "") -> tuple[FoundServer, ...]:
         """Return the servers whose names begin so and that the site's slivers do not have.
 
         Also those whose adoption is unfinished. They are not read whole, see :meth:`server`.
         """
 
+    @reads
     def server(self, name: str, *, whole: bool = True) -> FoundServer | None:
         """Return the server of that id, or exact name.
 
@@ -105,9 +108,11 @@ class AdoptionDriver(Protocol):
         :raises Conflict: if several have the name.
         """
 
+    @reads
     def ports_named(self, names: tuple[str, ...]) -> tuple[FoundPort, ...]:
         """Return the project's ports that have one of these ids, names or MAC addresses."""
 
+    @reads
     def volume(self, volume: str) -> FoundVolume | None:
         """Return the project's volume of that id."""
 

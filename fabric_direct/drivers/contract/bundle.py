@@ -1,16 +1,17 @@
 """The drivers that serve one host, for one operation."""
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import inf
+from typing import TypeVar
 
 from fabric_direct.calls.deadline import Deadline, bounded
 from fabric_direct.calls.read_cache import ReadCache
+from fabric_direct.calls.reading import reading
 from fabric_direct.drivers.contract.adoption import AdoptionDriver
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
 from fabric_direct.drivers.contract.guests import GuestDriver
-from fabric_direct.drivers.contract.network_services import ServiceDriver
+from fabric_direct.drivers.contract.network_services import ServiceController, ServiceDriver
 from fabric_direct.drivers.contract.networks import NetworkDriver
 from fabric_direct.drivers.contract.no_driver import unsupported
 from fabric_direct.drivers.contract.pci_functions import HostDevice
@@ -20,19 +21,19 @@ from fabric_direct.drivers.contract.volumes import VolumeDriver
 from fabric_direct.errors import Unsupported
 from fabric_direct.model import PciComponent
 
-READING = frozenset(
-    {
-        *("all_ports", "all_volumes", "survey"),
-        *("authorized_keys", "boot_finished", "bridge_mode", "check", "console", "cpu_info"),
-        *("differences", "domain_differences", "existing", "find", "find_port", "free_ports"),
-        "image_needs",
-        *("interfaces", "inventory", "is_adopted", "keeps", "leftovers", "listens", "numa_info"),
-        *("pending", "ping", "pinned", "pins", "plugged", "plugs", "ports", "ports_named"),
-        *("records", "refuse_adoption", "server", "servers", "ssh_host_key", "stamped"),
-        *("strange", "strangers", "unused", "vfs", "volume", "volumes", "wait"),
-    }
-)
-"""The methods of drivers that change nothing: one that is given up has no effect later."""
+D = TypeVar("D")
+CONTRACTS: dict[str, tuple[type, ...]] = {
+    "adoption": (AdoptionDriver,),
+    "compute": (ComputeDriver,),
+    "device": (DeviceDriver,),
+    "guest": (GuestDriver,),
+    "network": (NetworkDriver,),
+    "service": (ServiceDriver, ServiceController),
+    "tuning": (TuningDriver,),
+    "uplink": (UplinkDriver,),
+    "volume": (VolumeDriver,),
+}
+"""What drivers promise, by their kind: the first part of the names of their calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +113,24 @@ class HostDrivers:
         of these drivers end by the deadline, each of their requests by a limit of its own.
         """
         reads = reads or ReadCache()
-        limited = partial(
-            bounded,
-            deadline=deadline,
-            limit=limit,
-            within=reads.active,
-            reading=READING,
-            host=self.host,
-        )
-        patient = partial(limited, limit=inf) if self.compute.cloud else limited
-        services = {id(d): limited(d, "service", limit=inf) for d in self.services.values()}
-        cleaning = {id(d): limited(d, "device", limit=inf) for d in self.devices.values()}
+
+        def limited(driver: D, kind: str, limit: float = limit) -> D:
+            marks = reading(*CONTRACTS[kind])
+            return bounded(
+                driver, kind, deadline, limit, reading=marks, reads=reads, host=self.host
+            )
+
+        patient = inf if self.compute.cloud else limit
+        services = {id(d): limited(d, "service", inf) for d in self.services.values()}
+        cleaning = {id(d): limited(d, "device", inf) for d in self.devices.values()}
         return replace(
             self,
-            compute=patient(self.compute, "compute"),
-            network=patient(self.network, "network"),
-            volume=patient(self.volume, "volume"),
+            compute=limited(self.compute, "compute", patient),
+            network=limited(self.network, "network", patient),
+            volume=limited(self.volume, "volume", patient),
             tuning=self.tuning and limited(self.tuning, "tuning"),
-            guest=self.guest and limited(self.guest, "guest", limit=guest_limit or limit),
-            adoption=self.adoption and patient(self.adoption, "adoption"),
+            guest=self.guest and limited(self.guest, "guest", guest_limit or limit),
+            adoption=self.adoption and limited(self.adoption, "adoption", patient),
             services={kind: services[id(d)] for kind, d in self.services.items()},
             uplink=self.uplink and limited(self.uplink, "uplink"),
             devices={kind: cleaning[id(d)] for kind, d in self.devices.items()},

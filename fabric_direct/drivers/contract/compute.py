@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Protocol
 
+from fabric_direct.calls.reading import reads
 from fabric_direct.drivers.contract.hosts import HostInventory
 from fabric_direct.drivers.contract.hot_plug import PortPlugging, VolumePlugging
 from fabric_direct.drivers.contract.servers import (
@@ -26,6 +27,7 @@ class ComputeDriver(
     unserved: ClassVar[tuple[str, ...]]
     """Fields of a sliver that ``check`` refuses."""
 
+    @reads
     def check(self, sliver: NodeSliver, image: Image) -> None:
         """Raise InvalidSliver unless the host can run this sliver from this image.
 
@@ -35,6 +37,7 @@ class ComputeDriver(
             served.
         """
 
+    @reads
     def inventory(self) -> tuple[HostInventory, ...]:
         """Return the host, or the cloud's workers that the site names; all of them if it names none.
 
@@ -43,11 +46,13 @@ class ComputeDriver(
         :raises Denied: if only an administrator may read this.
         """
 
+    @reads
     def image_needs(self, image: Image) -> ImageNeeds:
         """Return the requirements of servers that are made from the image.
 
         :raises InvalidSliver: with the field ``image`` if there is no such image.
         """
 
+    @reads
     def console(self, sliver_id: str, lines: int) -> str:
         """Return the last ``lines`` lines of the guest's serial console."""

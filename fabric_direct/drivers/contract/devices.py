@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from fabric_direct.calls.reading import reads
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.pci_functions import HostDevice
 from fabric_direct.drivers.contract.stamped import StampFinder
@@ -89,12 +90,15 @@ class DeviceRecord:
 class DevicePlugging(Protocol):
     """Finds the devices of servers, and passes devices through to servers."""
 
+    @reads
     def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
         """Return the functions that the sliver's server has by this site's stamp."""
 
+    @reads
     def differences(self, component: PciComponent, tenant: DeviceDomain) -> tuple[str, ...]:
         """Return the differences between the device and its component, a sentence each."""
 
+    @reads
     def domain_differences(self, tenant: DeviceDomain, name: str | None = None) -> tuple[str, ...]:
         """Return how others have changed the sliver's domain, a sentence each.
 
@@ -103,9 +107,11 @@ class DevicePlugging(Protocol):
         :param name: the domain's name where a cloud made it; None if the cloud does not tell.
         """
 
+    @reads
     def survey(self, belongings: Collection[Belongings]) -> dict[str, tuple[str, ...]]:
         """Return the differences of each sliver's domain and devices, reading the host once for all."""
 
+    @reads
     def keeps(self, tenant: DeviceDomain, component: str) -> bool:
         """Return whether the domain has anything of the component, live or defined.
 
@@ -143,6 +149,7 @@ class DevicePowerCycle(Protocol):
     cold: ClassVar[bool]
     """Whether attaching and detaching take effect only with the domain's next start."""
 
+    @reads
     def pending(self, tenant: DeviceDomain) -> bool:
         """Return whether the running domain gets or loses a device with its next start."""
 
@@ -156,6 +163,7 @@ class DevicePowerCycle(Protocol):
 class DeviceCleaning(Protocol):
     """Makes devices fit for the next tenant."""
 
+    @reads
     def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
         """Return the records of the sliver's devices: these are not free yet."""
 
@@ -188,9 +196,11 @@ class DeviceCleaning(Protocol):
 class DeviceAdoption(Protocol):
     """Takes over devices that others plugged into a domain: they bear no alias of ours."""
 
+    @reads
     def strange(self, tenant: DeviceDomain) -> tuple[PciAddress, ...]:
         """Return the functions of the tenant's domain without this site's stamp and record."""
 
+    @reads
     def refuse_adoption(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Raise unless the sliver may adopt the device; return whether the domain has all of it.
 
@@ -201,6 +211,7 @@ class DeviceAdoption(Protocol):
         :raises DeviceUnclean: if it is quarantined.
         """
 
+    @reads
     def is_adopted(self, component: PciComponent, tenant: DeviceDomain) -> bool:
         """Return whether each function of the device has the record of this component."""
 
@@ -222,15 +233,18 @@ class DeviceDriver(
     unserved: ClassVar[tuple[str, ...]]
     """Fields of a NIC's interfaces that ``check`` refuses."""
 
+    @reads
     def listen(self, tell: Tell, hearing: Hearing) -> None:
         """Tell of changes of the host's domains, as a ``ChangeSource``.
 
         :raises FabricDirectError: if it cannot hear, or hears nothing any more.
         """
 
+    @reads
     def inventory(self) -> tuple[HostDevice, ...]:
         """Return the PCI functions of the host, with their states and owners."""
 
+    @reads
     def check(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Raise InvalidSliver or Conflict unless the sliver may have the device.
 
@@ -244,6 +258,7 @@ class DeviceDriver(
         :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
         """
 
+    @reads
     def free_ports(self, tenant: DeviceDomain) -> int | None:
         """Return how many more devices fit into the running domain; None if it does not run."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabric_direct.calls.reading import reads
 from fabric_direct.drivers.contract.hosts import CommandResult
 
 
@@ -35,15 +36,18 @@ class HostKeys(Protocol):
     def learn(self, guest: GuestAddress, console: str) -> bool:
         """Pin the host key that the guest printed on its console; return whether one is pinned now."""
 
+    @reads
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the guest's addresses that have a pinned host key."""
 
+    @reads
     def pinned(self) -> tuple[str, ...]:
         """Return all IP addresses at which a host key is pinned, whoever pinned it."""
 
     def forget(self, guest: GuestAddress) -> None:
         """Remove the pinned host keys of the guest's addresses."""
 
+    @reads
     def ssh_host_key(self, guest: GuestAddress) -> str | None:
         """Return the guest's SSH host key, ``algorithm base64``, if a trusted source has it."""
 
@@ -57,15 +61,18 @@ class GuestDriver(HostKeys, Protocol):
     """Public keys that a guest must accept for the driver to log in; empty if it needs no login.
     A driver that has some requires the guest's host key to be pinned first (:meth:`learn`)."""
 
+    @reads
     def listens(self, guest: GuestAddress) -> bool:
         """Return whether something has answered at the guest's addresses: no proof of identity.
 
         It does not block: it begins to find out, and the next call knows.
         """
 
+    @reads
     def ping(self, guest: GuestAddress) -> bool:
         """Return whether the guest answers now."""
 
+    @reads
     def wait(self, guest: GuestAddress, *, timeout: float) -> None:
         """Block until the guest answers.
 
@@ -73,6 +80,7 @@ class GuestDriver(HostKeys, Protocol):
         :raises Unsupported: if the server has no channel to reach it by.
         """
 
+    @reads
     def boot_finished(self, guest: GuestAddress) -> bool | None:
         """Return whether cloud-init, or its substitute, has finished; None if that is unknown."""
 
@@ -81,9 +89,11 @@ class GuestDriver(HostKeys, Protocol):
     ) -> CommandResult:
         """Run a command in the guest without a shell."""
 
+    @reads
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
         """Return the guest's network interfaces except loopback."""
 
+    @reads
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the public keys that may log in as the image's user."""
 

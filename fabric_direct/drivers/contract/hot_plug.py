@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabric_direct.calls.reading import reads
 from fabric_direct.drivers.contract.networks import Port
 from fabric_direct.drivers.contract.servers import PluggedPort, ServerFinder
 from fabric_direct.drivers.contract.volumes import Volume
@@ -50,6 +51,7 @@ class PortPlugging(ServerFinder, Protocol):
         :raises Unsupported: if the driver cannot limit a NIC.
         """
 
+    @reads
     def plugs(self, holder: str) -> tuple[Plug, ...]:
         """Return the NICs of servers whose ports another sliver holds.
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fabric_direct.calls.reading import reads
 from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.model import ObservedGateway, ObservedInterface, SliverRef
 from fabric_direct.model.services import NetworkService
@@ -40,12 +41,14 @@ class Service:
 class ServiceController(Protocol):
     """A driver that asks one controller for all services."""
 
+    @reads
     def examine(self) -> tuple[str, ...]:
         """Return what the controller lets this user see, in a few words each.
 
         :raises FabricDirectError: if it does not answer, or lets nobody in.
         """
 
+    @reads
     def refuse_namesake(self, sliver: SliverRef, name: str) -> None:
         """Raise NotOurs if the controller has a service of exactly this name.
 
@@ -60,15 +63,18 @@ class ServiceDriver(StampFinder, Protocol):
     ``sliver`` is a whole sliver of such a type, without anything that is left open.
     """
 
+    @reads
     def check(self, sliver: Any) -> None:
         """Raise an error unless the service can be made, or changed into what the sliver describes.
 
         :raises InvalidSliver: with the field that cannot be served.
         """
 
+    @reads
     def find(self, sliver_id: str) -> Service | None:
         """Return the service that carries the sliver's stamp if it is complete, or None."""
 
+    @reads
     def differences(self, sliver: Any) -> tuple[str, ...]:
         """Return the differences between the service and its sliver, a sentence each.
 
@@ -89,5 +95,6 @@ class ServiceDriver(StampFinder, Protocol):
         :raises Conflict: if others still use it; they are named, and nothing is removed.
         """
 
+    @reads
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything of the service that is still there."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import ClassVar, Protocol
 
+from fabric_direct.calls.reading import reads, reads_once
 from fabric_direct.drivers.contract.stamped import StampFinder
 from fabric_direct.model import VNicInterface
 
@@ -52,12 +53,15 @@ class Port:
 class PortHolder(Protocol):
     """Holds a port with fixed addresses for each NIC."""
 
+    @reads_once
     def find_port(self, sliver_id: str, component: str) -> Port | None:
         """Return the port held for this NIC if it is complete, or None."""
 
+    @reads_once
     def ports(self, sliver_id: str) -> tuple[Port, ...]:
         """Return the ports held for the sliver."""
 
+    @reads
     def all_ports(self) -> tuple[Port, ...]:
         """Return the ports held for all slivers: as many requests for one sliver as for a thousand."""
 
@@ -85,6 +89,7 @@ class PortHolder(Protocol):
 class UnusedNetworks(Protocol):
     """Removes networks that an interrupted call left behind."""
 
+    @reads
     def unused(self) -> tuple[str, ...]:
         """Return the names of the networks that we made and that nobody uses."""
 
@@ -98,6 +103,7 @@ class NetworkDriver(PortHolder, UnusedNetworks, StampFinder, Protocol):
     unserved: ClassVar[tuple[str, ...]]
     """Fields of a vNIC's interface that ``check`` refuses."""
 
+    @reads
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
         """Raise InvalidSliver unless the network can serve the interface.
 
@@ -107,5 +113,6 @@ class NetworkDriver(PortHolder, UnusedNetworks, StampFinder, Protocol):
             taken. The field is relative to the component, for example ``interface.ipv4``.
         """
 
+    @reads
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything held for the sliver (ports, leases), and the unused networks."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from fabric_direct.calls.reading import reads, reads_once
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.networks import Port
 from fabric_direct.drivers.contract.volumes import Volume
@@ -110,12 +111,15 @@ class ServerSpec:
 class ServerFinder(Protocol):
     """Finds the servers that bear a stamp of ours."""
 
+    @reads_once
     def find(self, sliver_id: str) -> Server | None:
         """Return the server that carries the sliver's stamp, or None."""
 
+    @reads
     def servers(self) -> tuple[Server, ...]:
         """Return all servers that bear a stamp of ours."""
 
+    @reads
     def listen(self, tell: Tell, hearing: Hearing) -> None:
         """Tell of changes of servers, as a ``ChangeSource``.
 
@@ -137,6 +141,7 @@ class ServerMaker(ServerFinder, Protocol):
     def delete(self, sliver_id: str) -> None:
         """Delete the server, its root disk and its seed; they are gone on return."""
 
+    @reads
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name everything of the server that is still there: domain, disks, seed."""
 

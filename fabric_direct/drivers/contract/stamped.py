@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabric_direct.calls.reading import reads
+
 QUARANTINED = "quarantined device"
 """The kind of a device that only an operator releases."""
 
@@ -25,6 +27,7 @@ class Stamped:
 class StampFinder(Protocol):
     """Finds everything that carries the site's stamp."""
 
+    @reads
     def stamped(self) -> tuple[Stamped, ...]:
         """Return everything that the driver makes and that carries the site's stamp, of every sliver.
 

@@ -2,10 +2,13 @@
 
 from typing import Any, Protocol
 
+from fabric_direct.calls.reading import reads
+
 
 class TuningDriver(Protocol):
     """Places a running server's CPUs and memory on its host."""
 
+    @reads
     def cpu_info(self, instance: str) -> dict[str, Any]:
         """Return ``{"vcpus": [{"vcpu", "cpu", "state", "cpu_time", "affinity"}], …}``.
 
@@ -14,6 +17,7 @@ class TuningDriver(Protocol):
         lists host CPUs.
         """
 
+    @reads
     def numa_info(self, instance: str) -> dict[str, Any]:
         """Return ``{"nodes": [{"node", "memory", "free", "cpus"}], "node_set", "mode", "usage"}``.
 

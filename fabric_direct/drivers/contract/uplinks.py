@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabric_direct.calls.reading import reads
 from fabric_direct.drivers.contract.changes import Hearing, Tell
 
 
@@ -28,6 +29,7 @@ class VfSettings:
 class UplinkDriver(Protocol):
     """The bridge mode of an uplink and the settings of its VFs, by netlink."""
 
+    @reads
     def bridge_mode(self, link: str) -> str:
         """Return the NIC's bridge mode, ``veb`` or ``vepa``.
 
@@ -42,12 +44,14 @@ class UplinkDriver(Protocol):
         :raises NotVerified: if the NIC reports another mode afterwards.
         """
 
+    @reads
     def listen(self, tell: Tell, hearing: Hearing) -> None:
         """Tell of changes of the uplinks that the site allows, as a ``ChangeSource``.
 
         :raises FabricDirectError: if it cannot hear, or hears nothing any more.
         """
 
+    @reads
     def vfs(self, link: str) -> Mapping[int, VfSettings]:
         """Return the settings of the VFs by number.
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabric_direct.calls.reading import reads, reads_once
 from fabric_direct.drivers.contract.stamped import StampFinder
 
 
@@ -22,18 +23,22 @@ class Volume:
 class VolumeFinder(Protocol):
     """Finds data volumes."""
 
+    @reads_once
     def existing(self, name: str) -> Volume:
         """Return an existing volume that we did not create.
 
         :raises NotFound: if there is none.
         """
 
+    @reads_once
     def find(self, sliver_id: str, component: str) -> Volume | None:
         """Return the volume made for this component, or None."""
 
+    @reads_once
     def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
         """Return all volumes made for the sliver."""
 
+    @reads
     def all_volumes(self) -> tuple[Volume, ...]:
         """Return the volumes made for all slivers: as many requests for one as for a thousand."""
 
@@ -41,6 +46,7 @@ class VolumeFinder(Protocol):
 class VolumeDriver(VolumeFinder, StampFinder, Protocol):
     """All that an entry point of ``fabric_direct.volume`` provides; steps use only a part of it."""
 
+    @reads
     def check(self, name: str) -> None:
         """Raise InvalidSliver unless an existing volume of that name may be attached.
 
@@ -56,5 +62,6 @@ class VolumeDriver(VolumeFinder, StampFinder, Protocol):
     def delete(self, sliver_id: str, component: str) -> None:
         """Delete the volume; it is gone on return."""
 
+    @reads
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name every volume of the sliver that is still there."""
