@@ -496,10 +496,16 @@ class _Bounded:
             limit += kw["timeout"]
         limit = self._deadline.remaining(limit)
         changing = None if method in self._reading.all else self._deadline
-        with self._reads.active(), span(name, host=self._host):
+        driver_call = DriverCall(name, Deadline.within(limit), changing)
+
+        def run() -> T:  # in a context of its own, which ends with it
+            _driver_call.set(driver_call)
+            self._reads.use()
+            return function(*args, **kw)
+
+        with span(name, host=self._host):
             _refuse_another(name, changing=bool(changing))
-            with _set(_driver_call, DriverCall(name, Deadline.within(limit), changing)):
-                call = _begin(limit, name, partial(function, *args, **kw))
+            call = _begin(limit, name, run)
             if changing:
                 changing.changing.append(call)
             try:

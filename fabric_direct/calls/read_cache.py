@@ -51,6 +51,10 @@ class ReadCache:
         finally:
             _current.reset(before)
 
+    def use(self) -> None:
+        """Make this the :func:`current` cache of the caller's context, until that ends."""
+        _current.set(self)
+
     def get(self, key: Hashable, question: Callable[[], R], about: str = "") -> R:
         """Return the answer to a question, asked once for each key.
 

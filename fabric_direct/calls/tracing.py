@@ -94,21 +94,28 @@ def remote(name: str, **attributes: str) -> AbstractContextManager[None]:
     return _recording.span(name, attributes) if _recording else nullcontext()
 
 
-@contextmanager
-def span(name: str, **attributes: str) -> Iterator[Span]:
+def span(name: str, **attributes: str) -> AbstractContextManager[Span]:
     """Trace the block; an error that leaves it is the span's status, by class and message.
 
     :param attributes: their names get the prefix ``fabric_direct.``; empty ones are left out.
     """
-    given = {key: value for key, value in attributes.items() if value}
-    with remote(name, **given), _opentelemetry(name, given) as traced:
+    api: Any = sys.modules.get("opentelemetry.trace")
+    if not hasattr(api, "get_tracer"):  # it is not there, or just being imported
+        api = None
+    if _recording is None and api is None:
+        return nullcontext(_NOTHING)
+    return _traced(api, name, {key: value for key, value in attributes.items() if value})
+
+
+@contextmanager
+def _traced(api: Any, name: str, given: dict[str, str]) -> Iterator[Span]:
+    with remote(name, **given), _opentelemetry(api, name, given) as traced:
         yield traced
 
 
 @contextmanager
-def _opentelemetry(name: str, attributes: dict[str, str]) -> Iterator[Span]:
-    api: Any = sys.modules.get("opentelemetry.trace")
-    if not hasattr(api, "get_tracer"):  # it is not there, or just being imported
+def _opentelemetry(api: Any, name: str, attributes: dict[str, str]) -> Iterator[Span]:
+    if api is None:
         yield _NOTHING
         return
     named = {f"fabric_direct.{key}": value for key, value in attributes.items()}
