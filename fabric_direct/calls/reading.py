@@ -2,7 +2,7 @@
 
 ::
 
-    class PortHolder(Protocol):
+    class NetworkDriver(Protocol):
         @reads_once
         def ports(self, sliver_id: str) -> tuple[Port, ...]: ...
 

@@ -1,8 +1,7 @@
 """The contract of every driver; authors of code that calls drivers need to read nothing else.
 
-Each file covers one subject: its values, and protocols with the few methods that steps and handlers use.
-``ComputeDriver``, ``DeviceDriver`` and ``GuestDriver`` combine these protocols; entry points provide
-whole drivers.
+Each file covers one subject: its values, and the protocol of its driver. There is one protocol for each
+group of entry points.
 
 A callable ``(site, host) -> driver``, usually a class, makes a driver. If the driver takes settings, the
 callable has a pydantic model as its attribute ``settings_model``; ``site.settings_of(name, model)``
@@ -29,9 +28,6 @@ A method that changes nothing is marked with :func:`~fabric_direct.calls.reading
 waits.
 """
 
-from collections.abc import Mapping
-from inspect import get_annotations
-
 from fabric_direct.drivers.contract.adoption import (
     Adopted,
     AdoptionDriver,
@@ -46,12 +42,8 @@ from fabric_direct.drivers.contract.devices import (
     UNREADABLE,
     AdoptedFunction,
     Belongings,
-    DeviceAdoption,
-    DeviceCleaning,
     DeviceDomain,
     DeviceDriver,
-    DevicePlugging,
-    DevicePowerCycle,
     DeviceRecord,
     PluggedDevice,
 )
@@ -59,7 +51,6 @@ from fabric_direct.drivers.contract.guests import (
     GuestAddress,
     GuestDriver,
     GuestInterface,
-    HostKeys,
 )
 from fabric_direct.drivers.contract.hosts import (
     CommandResult,
@@ -68,14 +59,12 @@ from fabric_direct.drivers.contract.hosts import (
     HostInventory,
     HostNode,
 )
-from fabric_direct.drivers.contract.hot_plug import Plug, PortPlugging, VolumePlugging
+from fabric_direct.drivers.contract.kinds import KINDS, promised
 from fabric_direct.drivers.contract.listed_volumes import ListedVolumes
 from fabric_direct.drivers.contract.network_services import Service, ServiceDriver
 from fabric_direct.drivers.contract.networks import (
     NetworkDriver,
     Port,
-    PortHolder,
-    UnusedNetworks,
 )
 from fabric_direct.drivers.contract.no_driver import NoDriver
 from fabric_direct.drivers.contract.pci_functions import (
@@ -87,19 +76,16 @@ from fabric_direct.drivers.contract.pci_functions import (
 from fabric_direct.drivers.contract.servers import (
     Image,
     ImageNeeds,
+    Plug,
     PluggedPort,
     PluggedVolume,
     Server,
-    ServerFinder,
-    ServerMaker,
-    ServerPower,
     ServerSpec,
-    ServerStamps,
 )
 from fabric_direct.drivers.contract.stamped import QUARANTINED, Stamped, StampFinder
 from fabric_direct.drivers.contract.tuning import TuningDriver
 from fabric_direct.drivers.contract.uplinks import UplinkDriver, VfSettings
-from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver, VolumeFinder
+from fabric_direct.drivers.contract.volumes import Volume, VolumeDriver
 from fabric_direct.model import LocalPath
 
 __all__ = [
@@ -112,12 +98,8 @@ __all__ = [
     "Belongings",
     "CommandResult",
     "ComputeDriver",
-    "DeviceAdoption",
-    "DeviceCleaning",
     "DeviceDomain",
     "DeviceDriver",
-    "DevicePlugging",
-    "DevicePowerCycle",
     "DeviceRecord",
     "FoundPort",
     "FoundServer",
@@ -132,7 +114,6 @@ __all__ = [
     "HostDriver",
     "HostDrivers",
     "HostInventory",
-    "HostKeys",
     "HostNode",
     "Image",
     "ImageNeeds",
@@ -146,45 +127,17 @@ __all__ = [
     "PluggedPort",
     "PluggedVolume",
     "Port",
-    "PortHolder",
-    "PortPlugging",
     "ProgramHolder",
     "Server",
-    "ServerFinder",
-    "ServerMaker",
-    "ServerPower",
     "ServerSpec",
-    "ServerStamps",
     "Service",
     "ServiceDriver",
     "StampFinder",
     "Stamped",
     "TuningDriver",
-    "UnusedNetworks",
     "UplinkDriver",
     "VfSettings",
     "Volume",
     "VolumeDriver",
-    "VolumeFinder",
-    "VolumePlugging",
     "promised",
 ]
-
-KINDS: Mapping[str, type] = {
-    "compute": ComputeDriver,
-    "network": NetworkDriver,
-    "volume": VolumeDriver,
-    "service": ServiceDriver,
-    "device": DeviceDriver,
-    "guest": GuestDriver,
-    "tuning": TuningDriver,
-    "uplink": UplinkDriver,
-}
-"""The kinds of drivers, by their groups of entry points, with what each promises."""
-
-
-def promised(protocol: type) -> frozenset[str]:
-    """Return the methods and attributes that a protocol has, with those that it inherits."""
-    bases = [base for base in protocol.__mro__ if base.__module__.startswith(__name__)]
-    names = (name for base in bases for name in {*vars(base), *get_annotations(base)})
-    return frozenset(name for name in names if not name.startswith("_"))

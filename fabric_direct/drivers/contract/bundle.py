@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from fabric_direct.calls.deadline import Deadline, bounded
 from fabric_direct.calls.read_cache import ReadCache
-from fabric_direct.calls.reading import reading
 from fabric_direct.drivers.contract.adoption import AdoptionDriver
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
 from fabric_direct.drivers.contract.guests import GuestDriver
-from fabric_direct.drivers.contract.network_services import ServiceController, ServiceDriver
+from fabric_direct.drivers.contract.kinds import marks
+from fabric_direct.drivers.contract.network_services import ServiceDriver
 from fabric_direct.drivers.contract.networks import NetworkDriver
 from fabric_direct.drivers.contract.no_driver import unsupported
 from fabric_direct.drivers.contract.pci_functions import HostDevice
@@ -22,18 +22,6 @@ from fabric_direct.errors import Unsupported
 from fabric_direct.model import PciComponent
 
 D = TypeVar("D")
-CONTRACTS: dict[str, tuple[type, ...]] = {
-    "adoption": (AdoptionDriver,),
-    "compute": (ComputeDriver,),
-    "device": (DeviceDriver,),
-    "guest": (GuestDriver,),
-    "network": (NetworkDriver,),
-    "service": (ServiceDriver, ServiceController),
-    "tuning": (TuningDriver,),
-    "uplink": (UplinkDriver,),
-    "volume": (VolumeDriver,),
-}
-"""What drivers promise, by their kind: the first part of the names of their calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +103,8 @@ class HostDrivers:
         reads = reads or ReadCache()
 
         def limited(driver: D, kind: str, limit: float = limit) -> D:
-            marks = reading(*CONTRACTS[kind])
             return bounded(
-                driver, kind, deadline, limit, reading=marks, reads=reads, host=self.host
+                driver, kind, deadline, limit, reading=marks(kind), reads=reads, host=self.host
             )
 
         patient = inf if self.compute.cloud else limit

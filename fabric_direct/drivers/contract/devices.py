@@ -87,8 +87,45 @@ class DeviceRecord:
     """Of a function that others plugged in."""
 
 
-class DevicePlugging(Protocol):
-    """Finds the devices of servers, and passes devices through to servers."""
+class DeviceDriver(StampFinder, Protocol):
+    """Finds the PCI functions of a host, passes them through to servers, and cleans them.
+
+    An entry point of ``fabric_direct.devices`` provides it.
+    """
+
+    cold: ClassVar[bool]
+    """Whether attaching and detaching take effect only with the domain's next start."""
+    unserved: ClassVar[tuple[str, ...]]
+    """Fields of a NIC's interfaces that ``check`` refuses."""
+
+    @reads
+    def listen(self, tell: Tell, hearing: Hearing) -> None:
+        """Tell of changes of the host's domains, as a ``ChangeSource``.
+
+        :raises FabricDirectError: if it cannot hear, or hears nothing any more.
+        """
+
+    @reads
+    def inventory(self) -> tuple[HostDevice, ...]:
+        """Return the PCI functions of the host, with their states and owners."""
+
+    @reads
+    def check(self, component: PciComponent, tenant: DeviceDomain) -> None:
+        """Raise InvalidSliver or Conflict unless the sliver may have the device.
+
+        Functions that the sliver already has are available to it.
+
+        :raises InvalidSliver: if an address is not on the host or not in the allow-list. The field is
+            relative to the component, for example ``bdf[0]``.
+        :raises DeviceClaimed: if another domain of the host, live or defined, has it, its PF, one of its
+            VFs, or another function of its IOMMU group.
+        :raises DeviceInUse: if the host itself uses it, or a function of its IOMMU group.
+        :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
+        """
+
+    @reads
+    def free_ports(self, tenant: DeviceDomain) -> int | None:
+        """Return how many more devices fit into the running domain; None if it does not run."""
 
     @reads
     def plugged(self, tenant: DeviceDomain) -> tuple[PluggedDevice, ...]:
@@ -142,13 +179,6 @@ class DevicePlugging(Protocol):
         :raises NotVerified: if it does not come back on the bus with the same ids.
         """
 
-
-class DevicePowerCycle(Protocol):
-    """Power-cycles a server whose devices change only with its next start."""
-
-    cold: ClassVar[bool]
-    """Whether attaching and detaching take effect only with the domain's next start."""
-
     @reads
     def pending(self, tenant: DeviceDomain) -> bool:
         """Return whether the running domain gets or loses a device with its next start."""
@@ -158,10 +188,6 @@ class DevicePowerCycle(Protocol):
 
         :param timeout: seconds that the guest gets to shut down before it is powered off.
         """
-
-
-class DeviceCleaning(Protocol):
-    """Makes devices fit for the next tenant."""
 
     @reads
     def records(self, sliver_id: str) -> tuple[DeviceRecord, ...]:
@@ -192,10 +218,6 @@ class DeviceCleaning(Protocol):
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
 
-
-class DeviceAdoption(Protocol):
-    """Takes over devices that others plugged into a domain: they bear no alias of ours."""
-
     @reads
     def strange(self, tenant: DeviceDomain) -> tuple[PciAddress, ...]:
         """Return the functions of the tenant's domain without this site's stamp and record."""
@@ -223,44 +245,6 @@ class DeviceAdoption(Protocol):
 
     def disown(self, component: PciComponent, tenant: DeviceDomain) -> None:
         """Remove the records that :meth:`adopt` wrote; the devices are as they were found."""
-
-
-class DeviceDriver(
-    DevicePlugging, DevicePowerCycle, DeviceCleaning, DeviceAdoption, StampFinder, Protocol
-):
-    """All that an entry point of ``fabric_direct.devices`` provides; steps use only a part of it."""
-
-    unserved: ClassVar[tuple[str, ...]]
-    """Fields of a NIC's interfaces that ``check`` refuses."""
-
-    @reads
-    def listen(self, tell: Tell, hearing: Hearing) -> None:
-        """Tell of changes of the host's domains, as a ``ChangeSource``.
-
-        :raises FabricDirectError: if it cannot hear, or hears nothing any more.
-        """
-
-    @reads
-    def inventory(self) -> tuple[HostDevice, ...]:
-        """Return the PCI functions of the host, with their states and owners."""
-
-    @reads
-    def check(self, component: PciComponent, tenant: DeviceDomain) -> None:
-        """Raise InvalidSliver or Conflict unless the sliver may have the device.
-
-        Functions that the sliver already has are available to it.
-
-        :raises InvalidSliver: if an address is not on the host or not in the allow-list. The field is
-            relative to the component, for example ``bdf[0]``.
-        :raises DeviceClaimed: if another domain of the host, live or defined, has it, its PF, one of its
-            VFs, or another function of its IOMMU group.
-        :raises DeviceInUse: if the host itself uses it, or a function of its IOMMU group.
-        :raises DeviceUnclean: if it was not cleaned after its last use, or is quarantined.
-        """
-
-    @reads
-    def free_ports(self, tenant: DeviceDomain) -> int | None:
-        """Return how many more devices fit into the running domain; None if it does not run."""
 
 
 def not_there(address: PciAddress, host: str) -> NotFound:

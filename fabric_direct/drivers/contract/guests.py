@@ -30,29 +30,7 @@ class GuestAddress:
     """IP addresses without prefix, the best first."""
 
 
-class HostKeys(Protocol):
-    """Pins the SSH host keys of guests."""
-
-    def learn(self, guest: GuestAddress, console: str) -> bool:
-        """Pin the host key that the guest printed on its console; return whether one is pinned now."""
-
-    @reads
-    def pins(self, guest: GuestAddress) -> tuple[str, ...]:
-        """Return the guest's addresses that have a pinned host key."""
-
-    @reads
-    def pinned(self) -> tuple[str, ...]:
-        """Return all IP addresses at which a host key is pinned, whoever pinned it."""
-
-    def forget(self, guest: GuestAddress) -> None:
-        """Remove the pinned host keys of the guest's addresses."""
-
-    @reads
-    def ssh_host_key(self, guest: GuestAddress) -> str | None:
-        """Return the guest's SSH host key, ``algorithm base64``, if a trusted source has it."""
-
-
-class GuestDriver(HostKeys, Protocol):
+class GuestDriver(Protocol):
     """All that an entry point of ``fabric_direct.guest`` provides; callers use only a part of it."""
 
     name: str
@@ -102,3 +80,21 @@ class GuestDriver(HostKeys, Protocol):
 
     def remove_keys(self, guest: GuestAddress, keys: tuple[str, ...]) -> None:
         """Remove public keys that may log in as the image's user."""
+
+    def learn(self, guest: GuestAddress, console: str) -> bool:
+        """Pin the host key that the guest printed on its console; return whether one is pinned now."""
+
+    @reads
+    def pins(self, guest: GuestAddress) -> tuple[str, ...]:
+        """Return the guest's addresses that have a pinned host key."""
+
+    @reads
+    def pinned(self) -> tuple[str, ...]:
+        """Return all IP addresses at which a host key is pinned, whoever pinned it."""
+
+    def forget(self, guest: GuestAddress) -> None:
+        """Remove the pinned host keys of the guest's addresses."""
+
+    @reads
+    def ssh_host_key(self, guest: GuestAddress) -> str | None:
+        """Return the guest's SSH host key, ``algorithm base64``, if a trusted source has it."""

@@ -50,8 +50,28 @@ class Port:
     """Whether other ports of its sliver, which is being adopted, may lack their stamps."""
 
 
-class PortHolder(Protocol):
-    """Holds a port with fixed addresses for each NIC."""
+class NetworkDriver(StampFinder, Protocol):
+    """Holds a port with fixed addresses for each NIC, and makes the networks of its strategies.
+
+    An entry point of ``fabric_direct.network`` provides it.
+    """
+
+    unserved: ClassVar[tuple[str, ...]]
+    """Fields of a vNIC's interface that ``check`` refuses."""
+
+    @reads
+    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
+        """Raise InvalidSliver unless the network can serve the interface.
+
+        :param sliver_id: the sliver that asks; what is held for it is available to it. If absent,
+            only ``create_port`` finds out whether something is taken.
+        :raises InvalidSliver: if there is no such network, or an address is outside of it, reserved or
+            taken. The field is relative to the component, for example ``interface.ipv4``.
+        """
+
+    @reads
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name everything held for the sliver (ports, leases), and the unused networks."""
 
     @reads_once
     def find_port(self, sliver_id: str, component: str) -> Port | None:
@@ -85,34 +105,9 @@ class PortHolder(Protocol):
     def delete_port(self, sliver_id: str, component: str) -> None:
         """Release the port. A network that we made is deleted with its last port."""
 
-
-class UnusedNetworks(Protocol):
-    """Removes networks that an interrupted call left behind."""
-
     @reads
     def unused(self) -> tuple[str, ...]:
         """Return the names of the networks that we made and that nobody uses."""
 
     def remove_unused(self) -> None:
         """Delete these networks."""
-
-
-class NetworkDriver(PortHolder, UnusedNetworks, StampFinder, Protocol):
-    """All that an entry point of ``fabric_direct.network`` provides; steps use only a part of it."""
-
-    unserved: ClassVar[tuple[str, ...]]
-    """Fields of a vNIC's interface that ``check`` refuses."""
-
-    @reads
-    def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
-        """Raise InvalidSliver unless the network can serve the interface.
-
-        :param sliver_id: the sliver that asks; what is held for it is available to it. If absent,
-            only ``create_port`` finds out whether something is taken.
-        :raises InvalidSliver: if there is no such network, or an address is outside of it, reserved or
-            taken. The field is relative to the component, for example ``interface.ipv4``.
-        """
-
-    @reads
-    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything held for the sliver (ports, leases), and the unused networks."""

@@ -1,10 +1,8 @@
-"""Servers: as described, as found, and the drivers that find, make and control them."""
+"""Servers, as described and as found."""
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
-from fabric_direct.calls.reading import reads, reads_once
-from fabric_direct.drivers.contract.changes import Hearing, Tell
 from fabric_direct.drivers.contract.networks import Port
 from fabric_direct.drivers.contract.volumes import Volume
 from fabric_direct.model import NodeSliver, Stamp, State, VNicInterface
@@ -26,6 +24,19 @@ class PluggedPort:
     def interface(self) -> VNicInterface:
         """Return the interface that asks for its limit; an uneven one cannot be asked for."""
         return VNicInterface(bandwidth=self.bandwidth or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Plug:
+    """A NIC of a server whose port another sliver holds, as found."""
+
+    server: str
+    """The server's sliver; empty if the server is not ours."""
+    instance: str
+    """Domain name or server id."""
+    nic: PluggedPort
+    whole: bool = True
+    """Whether it is plugged in both now and for later starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,74 +117,3 @@ class ServerSpec:
     volumes: tuple[Volume, ...] = ()
     user_data: str = ""
     """The MIME multipart document of cloud-init."""
-
-
-class ServerFinder(Protocol):
-    """Finds the servers that bear a stamp of ours."""
-
-    @reads_once
-    def find(self, sliver_id: str) -> Server | None:
-        """Return the server that carries the sliver's stamp, or None."""
-
-    @reads
-    def servers(self) -> tuple[Server, ...]:
-        """Return all servers that bear a stamp of ours."""
-
-    @reads
-    def listen(self, tell: Tell, hearing: Hearing) -> None:
-        """Tell of changes of servers, as a ``ChangeSource``.
-
-        :raises FabricDirectError: if it cannot hear, or hears nothing any more.
-        """
-
-
-class ServerMaker(ServerFinder, Protocol):
-    """Makes and removes servers."""
-
-    def create(self, spec: ServerSpec) -> Server:
-        """Create and start a server with its ports and volumes; it is running on return.
-
-        What an earlier, interrupted call left is used or replaced.
-
-        :raises NotOurs: if something with the server's name exists without this site's stamp.
-        """
-
-    def delete(self, sliver_id: str) -> None:
-        """Delete the server, its root disk and its seed; they are gone on return."""
-
-    @reads
-    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name everything of the server that is still there: domain, disks, seed."""
-
-
-class ServerPower(ServerFinder, Protocol):
-    """Starts and stops servers."""
-
-    def start(self, sliver_id: str) -> None:
-        """Start a stopped server."""
-
-    def stop(self, sliver_id: str, *, timeout: float) -> None:
-        """Shut the guest down, and power it off after ``timeout`` seconds; it is stopped on return."""
-
-    def reboot(self, sliver_id: str, *, hard: bool, timeout: float) -> None:
-        """Restart the guest; ``hard`` is a power cycle.
-
-        :raises TimedOut: if a soft reboot was not observed within ``timeout`` seconds.
-        """
-
-
-class ServerStamps(ServerFinder, Protocol):
-    """Writes stamps: the slivers that servers say they are."""
-
-    def write_stamp(self, sliver_id: str, stamp: Stamp) -> None:
-        """Replace the server's stamp."""
-
-    def resize(self, stamp: Stamp) -> None:
-        """Resize the server to the flavor or capacities of the stamp's sliver, and write this stamp.
-
-        A server that ran before runs again on return.
-
-        :raises InvalidSliver: if no flavor fits, its root disk would shrink, or its host has no room as
-            far as the driver knows beforehand; nothing was touched then.
-        :raises Unsupported: if the driver cannot resize.
-        """

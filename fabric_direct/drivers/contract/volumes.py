@@ -20,31 +20,8 @@ class Volume:
     """GiB."""
 
 
-class VolumeFinder(Protocol):
-    """Finds data volumes."""
-
-    @reads_once
-    def existing(self, name: str) -> Volume:
-        """Return an existing volume that we did not create.
-
-        :raises NotFound: if there is none.
-        """
-
-    @reads_once
-    def find(self, sliver_id: str, component: str) -> Volume | None:
-        """Return the volume made for this component, or None."""
-
-    @reads_once
-    def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
-        """Return all volumes made for the sliver."""
-
-    @reads
-    def all_volumes(self) -> tuple[Volume, ...]:
-        """Return the volumes made for all slivers: as many requests for one as for a thousand."""
-
-
-class VolumeDriver(VolumeFinder, StampFinder, Protocol):
-    """All that an entry point of ``fabric_direct.volume`` provides; steps use only a part of it."""
+class VolumeDriver(StampFinder, Protocol):
+    """Finds, makes and deletes data volumes; an entry point of ``fabric_direct.volume`` provides it."""
 
     @reads
     def check(self, name: str) -> None:
@@ -65,3 +42,22 @@ class VolumeDriver(VolumeFinder, StampFinder, Protocol):
     @reads
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name every volume of the sliver that is still there."""
+
+    @reads_once
+    def existing(self, name: str) -> Volume:
+        """Return an existing volume that we did not create.
+
+        :raises NotFound: if there is none.
+        """
+
+    @reads_once
+    def find(self, sliver_id: str, component: str) -> Volume | None:
+        """Return the volume made for this component, or None."""
+
+    @reads_once
+    def volumes(self, sliver_id: str) -> tuple[Volume, ...]:
+        """Return all volumes made for the sliver."""
+
+    @reads
+    def all_volumes(self) -> tuple[Volume, ...]:
+        """Return the volumes made for all slivers: as many requests for one as for a thousand."""

@@ -3,11 +3,8 @@
 from collections.abc import Callable
 
 from fabric_direct.drivers.contract import (
-    DeviceCleaning,
     DeviceDomain,
     DeviceDriver,
-    DevicePlugging,
-    DevicePowerCycle,
     DeviceRecord,
 )
 from fabric_direct.engine.field_changes import changed_fields
@@ -21,7 +18,7 @@ class _Device(Step):
 
     def __init__(
         self,
-        devices: DevicePlugging,
+        devices: DeviceDriver,
         tenant: Callable[[], DeviceDomain],
         component: PciComponent,
         detach: float,
@@ -123,7 +120,7 @@ class DetachDevice(_Device):
 class RecordDevice(Step):
     """A function that a server has is recorded, so that it will be cleaned."""
 
-    def __init__(self, devices: DeviceCleaning, record: DeviceRecord) -> None:
+    def __init__(self, devices: DeviceDriver, record: DeviceRecord) -> None:
         super().__init__(f"record {record.component} {record.address}")
         self._devices, self._record = devices, record
 
@@ -147,7 +144,7 @@ class CleanDevice(Step):
     undoable = False
     trusts_check = False
 
-    def __init__(self, devices: DeviceCleaning, record: DeviceRecord) -> None:
+    def __init__(self, devices: DeviceDriver, record: DeviceRecord) -> None:
         super().__init__(f"clean {record.component} {record.address}")
         self._devices, self._record = devices, record
 
@@ -167,7 +164,7 @@ class PowerCycle(Step):
 
     def __init__(
         self,
-        devices: DevicePowerCycle,
+        devices: DeviceDriver,
         tenant: Callable[[], DeviceDomain],
         timeout: float,
         name: str = "power cycle",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from fabric_direct.drivers.contract import GuestAddress, HostKeys
+from fabric_direct.drivers.contract import GuestAddress, GuestDriver
 from fabric_direct.engine.removal import Removal
 from fabric_direct.engine.step import Step
 from fabric_direct.errors import NotFound, Unreachable
@@ -18,7 +18,7 @@ class KnowGuest(Step):
     """
 
     def __init__(
-        self, driver: HostKeys, guest: Callable[[], GuestAddress], learn: Callable[[], bool]
+        self, driver: GuestDriver, guest: Callable[[], GuestAddress], learn: Callable[[], bool]
     ) -> None:
         """Make the step.
 
@@ -49,7 +49,7 @@ class KnowGuest(Step):
 class ForgetGuest(Removal):
     """No host key is pinned to the guest's addresses: the next guest that gets them has another."""
 
-    def __init__(self, driver: HostKeys, guest: GuestAddress) -> None:
+    def __init__(self, driver: GuestDriver, guest: GuestAddress) -> None:
         pins, forget = partial(driver.pins, guest), partial(driver.forget, guest)
         super().__init__("forget host key", pins, forget)
 

@@ -1,13 +1,13 @@
 """Networks that nobody uses any more."""
 
-from fabric_direct.drivers.contract import UnusedNetworks
+from fabric_direct.drivers.contract import NetworkDriver
 from fabric_direct.engine.removal import Removal
 
 
 class RemoveUnused(Removal):
     """Networks that an interrupted call left without a user are gone."""
 
-    def __init__(self, network: UnusedNetworks, unused: tuple[str, ...]) -> None:
+    def __init__(self, network: NetworkDriver, unused: tuple[str, ...]) -> None:
         """Make the step for the networks that were ``unused`` at planning time."""
 
         def left() -> set[str]:

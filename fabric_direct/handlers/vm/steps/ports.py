@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fabric_direct.drivers.contract import PluggedPort, Port, PortHolder, PortPlugging
+from fabric_direct.drivers.contract import ComputeDriver, NetworkDriver, PluggedPort, Port
 from fabric_direct.engine.field_changes import changed
 from fabric_direct.engine.removal import Removal
 from fabric_direct.engine.step import Step
@@ -16,7 +16,7 @@ from fabric_direct.model import FieldChange, Finding, VNic, VNicInterface
 class HoldPort(Step):
     """A vNIC has its port on its network: MAC and addresses."""
 
-    def __init__(self, network: PortHolder, sliver_id: str, vnic: VNic) -> None:
+    def __init__(self, network: NetworkDriver, sliver_id: str, vnic: VNic) -> None:
         super().__init__(f"port {vnic.id}")
         self._network, self._sliver, self._vnic = network, sliver_id, vnic
         self._before: Port | None = None
@@ -138,7 +138,7 @@ def held_by(port: Port) -> VNicInterface:
 class ReleasePort(Removal):
     """A vNIC that is no longer wanted has no port on any network."""
 
-    def __init__(self, network: PortHolder, sliver_id: str, component: str) -> None:
+    def __init__(self, network: NetworkDriver, sliver_id: str, component: str) -> None:
         def held() -> bool:
             return any(p.component == component for p in network.ports(sliver_id))
 
@@ -149,7 +149,7 @@ class ReleasePort(Removal):
 class ReleaseFloatingIp(Removal):
     """The port of a vNIC has no floating IP."""
 
-    def __init__(self, network: PortHolder, sliver_id: str, component: str) -> None:
+    def __init__(self, network: NetworkDriver, sliver_id: str, component: str) -> None:
         def floats() -> bool:
             ports = network.ports(sliver_id)
             return any(p.component == component and p.floating_ip for p in ports)
@@ -162,8 +162,8 @@ class ReleaseFloatingIp(Removal):
 class SliverPorts:
     """The ports that a sliver holds, and what plugs them into servers."""
 
-    compute: PortPlugging
-    network: PortHolder
+    compute: ComputeDriver
+    network: NetworkDriver
     sliver: str
     unplug: float
     """Seconds that a guest gets to release a NIC."""

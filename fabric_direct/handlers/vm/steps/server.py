@@ -4,12 +4,9 @@ from collections.abc import Callable
 from functools import partial
 
 from fabric_direct.drivers.contract import (
+    ComputeDriver,
     Server,
-    ServerFinder,
-    ServerMaker,
-    ServerPower,
     ServerSpec,
-    ServerStamps,
 )
 from fabric_direct.engine.field_changes import changed
 from fabric_direct.engine.removal import Removal
@@ -18,7 +15,7 @@ from fabric_direct.errors import NotFound
 from fabric_direct.model import FieldChange, Finding, Stamp, State
 
 
-def the_server(compute: ServerFinder, sliver_id: str) -> Server:
+def the_server(compute: ComputeDriver, sliver_id: str) -> Server:
     """Return the server.
 
     :raises NotFound: if it is not there.
@@ -33,7 +30,7 @@ class MakeServer(Step):
     """The server is there."""
 
     def __init__(
-        self, compute: ServerMaker, sliver_id: str, spec: Callable[[], ServerSpec]
+        self, compute: ComputeDriver, sliver_id: str, spec: Callable[[], ServerSpec]
     ) -> None:
         """Make the step; ``spec`` is asked when the ports and volumes are there."""
         super().__init__("server")
@@ -56,7 +53,7 @@ class MakeServer(Step):
 class StartServer(Step):
     """The server runs."""
 
-    def __init__(self, compute: ServerPower, sliver_id: str, stop: float) -> None:
+    def __init__(self, compute: ComputeDriver, sliver_id: str, stop: float) -> None:
         """Make the step; the guest gets ``stop`` seconds to shut down when it is undone."""
         super().__init__("power")
         self._compute, self._sliver, self._stop = compute, sliver_id, stop
@@ -99,7 +96,7 @@ class WriteStamp(Step):
 
     undoable = False
 
-    def __init__(self, compute: ServerStamps, stamp: Stamp) -> None:
+    def __init__(self, compute: ComputeDriver, stamp: Stamp) -> None:
         super().__init__("stamp")
         self._compute, self._stamp = compute, stamp
 
@@ -117,6 +114,6 @@ class WriteStamp(Step):
 class RemoveServer(Removal):
     """The server is gone, with its root disk and seed; its devices are back with the host."""
 
-    def __init__(self, compute: ServerMaker, sliver_id: str) -> None:
+    def __init__(self, compute: ComputeDriver, sliver_id: str) -> None:
         left, delete = partial(compute.leftovers, sliver_id), partial(compute.delete, sliver_id)
         super().__init__("remove server", left, delete)

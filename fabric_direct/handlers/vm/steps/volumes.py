@@ -3,11 +3,9 @@
 from functools import partial
 
 from fabric_direct.drivers.contract import (
+    ComputeDriver,
     PluggedVolume,
-    ServerFinder,
     VolumeDriver,
-    VolumeFinder,
-    VolumePlugging,
 )
 from fabric_direct.drivers.contract import Volume as VolumeValue
 from fabric_direct.engine.removal import Removal
@@ -54,8 +52,8 @@ class _Plugging(Step):
 
     def __init__(
         self,
-        compute: VolumePlugging,
-        volumes: VolumeFinder,
+        compute: ComputeDriver,
+        volumes: VolumeDriver,
         sliver_id: str,
         storage: Storage,
         unplug: float,
@@ -117,7 +115,7 @@ class UnplugVolume(_Plugging):
             self._compute.attach_volume(self._sliver, self._storage.id, was)
 
 
-def the_volume(volumes: VolumeFinder, sliver_id: str, storage: Storage) -> VolumeValue:
+def the_volume(volumes: VolumeDriver, sliver_id: str, storage: Storage) -> VolumeValue:
     """Return the volume that a component stands for.
 
     :raises NotFound: if it is not there.
@@ -130,7 +128,7 @@ def the_volume(volumes: VolumeFinder, sliver_id: str, storage: Storage) -> Volum
     return found
 
 
-def plugged_volume(compute: ServerFinder, sliver_id: str, component: str) -> PluggedVolume | None:
+def plugged_volume(compute: ComputeDriver, sliver_id: str, component: str) -> PluggedVolume | None:
     """Return the server's disk for this component, or None.
 
     :raises NotFound: if the server is not there: a look that misses it says nothing of its disks.
