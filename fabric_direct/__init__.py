@@ -92,7 +92,7 @@ if TYPE_CHECKING:
         ServiceInterface,
     )
     from fabric_direct.operations.operation_future import OperationFuture
-    from fabric_direct.operations.operations import Progress
+    from fabric_direct.operations.progress import Progress
     from fabric_direct.operations.saved_plan import SavedPlan
     from fabric_direct.placement.plan import BuildPlan, Explanation
     from fabric_direct.placement.state import HostState
@@ -243,7 +243,7 @@ _HOMES = {
         "L3VPN Mirror Peer PortMirror ServiceInterface"
     ),
     "operations.operation_future": "OperationFuture",
-    "operations.operations": "Progress",
+    "operations.progress": "Progress",
     "operations.saved_plan": "SavedPlan",
     "placement.plan": "BuildPlan Explanation",
     "placement.state": "HostState",

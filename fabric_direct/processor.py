@@ -39,8 +39,9 @@ from fabric_direct.model.references import Needs, needs
 from fabric_direct.operations import site_metrics
 from fabric_direct.operations.late_calls import LateCalls, named, until
 from fabric_direct.operations.operation_future import OperationFuture
-from fabric_direct.operations.operations import Operations, Progress
+from fabric_direct.operations.operations import Operations
 from fabric_direct.operations.outcomes import failed, report, status_of
+from fabric_direct.operations.progress import Progress, telling
 from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan
 from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.placer import Placement
@@ -213,6 +214,7 @@ class HandlerProcessor:
         self._owed: dict[str, Unfinished] = {}
         """What is undone before anything else, once the late calls of the sliver have returned."""
         self._operations = Operations(self.site, self._journal, self._steps, self._tell)
+        self._hosts, self._queries = self._operations.hosts, self._operations.queries
 
     # --- operations
 
@@ -252,7 +254,7 @@ class HandlerProcessor:
         values = dict(_mapping(data))
 
         def work(deadline: Deadline) -> Outcome:
-            return self._operations.poa(sliver, action, values, deadline)
+            return self._operations.act(sliver, action, values, deadline)
 
         return self._put(_Invocation(Operation.POA, sliver, work, OperationFuture(), action=action))
 
@@ -277,21 +279,21 @@ class HandlerProcessor:
         Also those whose adoption is unfinished. Empty if servers of others cannot be adopted.
         """
         _refuse_other(prefix, str)
-        return self._operations.strangers(prefix)
+        return self._queries.strangers(prefix)
 
     def ports_named(self, names: Sequence[str]) -> tuple[FoundPort, ...]:
         """Return the project's ports of these ids, names or MAC addresses, whoever owns them.
 
         Empty if ports of others cannot be adopted.
         """
-        return self._operations.ports_named(names)
+        return self._queries.ports_named(names)
 
     def drafts(self, prefix: str = "") -> tuple[Draft, ...]:
         """Return fabric_am's servers whose name starts with ``prefix``, each as it would be adopted.
 
         :raises Unsupported: if the site's servers cannot be adopted.
         """
-        return self._operations.drafts(prefix)
+        return self._queries.drafts(prefix)
 
     def plan(self, sliver: SliverRef, operation: Operation | None = None) -> OperationFuture:
         """Return what each step of an operation that makes or removes would do; change nothing.
@@ -376,7 +378,7 @@ class HandlerProcessor:
         slivers = tuple(slivers)
         for sliver in slivers:
             _refuse_other(sliver, SliverRef)
-        needed = needs(slivers, self._operations.needs(slivers))
+        needed = needs(slivers, self._queries.needs(slivers))
         users = {s.id: [u for u, names in needed.items() if s.id in names] for s in slivers}
         work = self._operations.delete
         return self._put_all(Operation.DELETE, slivers, work, users, swept=swept)
@@ -408,7 +410,7 @@ class HandlerProcessor:
 
         :raises FabricDirectError: if the cloud does not answer, or refuses to.
         """
-        return self._operations.placer().hosts()
+        return self._queries.placer().hosts()
 
     def place(self, slivers: Sequence[NodeSliver], *, partial: bool = False) -> BuildPlan:
         """Return a plan that assigns hosts to slivers, all at once; create and claim nothing.
@@ -425,7 +427,7 @@ class HandlerProcessor:
         for sliver in slivers:
             _refuse_other(sliver, NodeSliver)
         whole = [with_whole_cards(self.site, sliver) for sliver in slivers]
-        return self._operations.placer().place(whole, partial=partial)
+        return self._queries.placer().place(whole, partial=partial)
 
     def explain(self, sliver: NodeSliver) -> Explanation:
         """Return for each host the filter that refuses the sliver, or the cost of placing it there.
@@ -433,7 +435,7 @@ class HandlerProcessor:
         :raises InvalidSliver: as :meth:`place` does.
         """
         _refuse_other(sliver, NodeSliver)
-        return self._operations.placer().explain(with_whole_cards(self.site, sliver))
+        return self._queries.placer().explain(with_whole_cards(self.site, sliver))
 
     def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> list[OperationFuture]:
         """Create the slivers that a plan assigns, each on its host.
@@ -453,20 +455,22 @@ class HandlerProcessor:
         for sliver in slivers:
             _refuse_other(sliver, NodeSliver)
         by_id = {sliver.id: sliver for sliver in slivers}
-        placements = self._operations.placer().claim(plan, slivers)
+        placements = self._queries.placer().claim(plan, slivers)
         try:
             with self._queue.lock:  # no shutdown comes between two of them
                 return [self._create_planned(by_id[p.sliver.id], p) for p in placements]
         except Conflict:
             for placement in placements:
                 if placement.new:
-                    self._operations.end_claim(placement.sliver, begun=False)
+                    self._hosts.claims.drop(placement.sliver.id)
             raise
 
     def _create_planned(self, sliver: NodeSliver, planned: Placement) -> OperationFuture:
         def end_claim(future: "Future[Outcome]") -> None:
             if not self._late.of(sliver.id):
-                self._operations.end_claim(sliver, begun=not future.cancelled())
+                claims = self._hosts.claims
+                end = claims.drop if future.cancelled() else claims.settle
+                end(sliver.id)
 
         future = self._submit(
             Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d, planned)
@@ -521,20 +525,20 @@ class HandlerProcessor:
         """Give what finds things, while no other process of the site sweeps."""
         path = self.site.state_dir / "locks" / "sweep"
         with exclusive(path, "the site's sweep", timeout=self.site.limits.busy):
-            yield self._operations.sweeper(self._dry_runs)
+            yield self._queries.sweeper(self._dry_runs)
 
     # --- what there is
 
     def slivers(self) -> tuple[Server, ...]:
         """Return the servers with this site's stamp on all hosts."""
-        return self._operations.servers()
+        return self._hosts.devices.servers(self._probing())
 
     def services(self) -> SiteServices:
         """Return the network services with this site's stamp.
 
         Types of services whose driver does not answer are named in the result.
         """
-        return self._operations.services()
+        return self._queries.services()
 
     def port_slivers(self) -> tuple[SitePorts, ...]:
         """Return the slivers that are ports in the servers of others, ``vNICPorts``, on all hosts.
@@ -544,7 +548,7 @@ class HandlerProcessor:
 
         :raises FabricDirectError: if the cloud, or any host, does not answer.
         """
-        return self._operations.port_slivers()
+        return self._queries.port_slivers()
 
     def lacking(self, servers: Sequence[Server] | None = None) -> Lacks:
         """Return what servers lack of the devices that their stamps name.
@@ -556,12 +560,15 @@ class HandlerProcessor:
         servers = self.slivers() if servers is None else tuple(servers)
         for server in servers:
             _refuse_other(server, Server)
-        return self._operations.lacking(servers)
+        return self._hosts.devices.lacking(servers, self._probing())
+
+    def _probing(self) -> Deadline:
+        return Deadline.within(self.site.limits.probe)
 
     @property
     def in_cloud(self) -> bool:
         """Return whether the site's servers belong to a cloud, whatever host they are on."""
-        return self._operations.in_cloud
+        return self._hosts.drivers.cloud
 
     def drift(self, hosts: Collection[str] | None = None, *, services: bool = True) -> SiteDrift:
         """Return which slivers differ from their stamps, by listings of the whole site.
@@ -578,7 +585,7 @@ class HandlerProcessor:
         _refuse_text(hosts)
         for host in () if self.in_cloud else hosts or ():
             self.site.host(host)
-        return self._operations.drift(hosts, services=services)
+        return self._queries.drift(hosts, services=services)
 
     def watch(self, on_note: Callable[[Note], None] | None = None) -> Watcher:
         """Repair slivers and uplinks when others change them, until the watcher is stopped.
@@ -594,7 +601,7 @@ class HandlerProcessor:
                 field="watch.enabled",
                 remedy="set it to true; reconcile repairs what is named",
             )
-        watcher = Watcher(self.site, self, self._operations.sources(), on_note=on_note)
+        watcher = Watcher(self.site, self, self._queries.sources(), on_note=on_note)
         self._watchers.append(watcher)
         watcher.start()
         return watcher
@@ -612,7 +619,7 @@ class HandlerProcessor:
 
         :raises NotFound: if the site has no such host.
         """
-        return self._operations.devices(host)
+        return self._hosts.devices.of(host, self._probing())
 
     def release(self, host: str, address: PciAddress, *, force: bool = False) -> None:
         """Clean a PCI device that was not, or could not be, cleaned, and make it available again.
@@ -628,7 +635,11 @@ class HandlerProcessor:
             answer.
         :raises DeviceUnclean: if it could not be verified to be clean; it is quarantined then.
         """
-        release = partial(self._operations.release, host, address, force=force)
+
+        def release() -> None:
+            deadline = Deadline.within(self.site.limits.clean)
+            self._hosts.devices.release(host, address, deadline, force=force)
+
         self._noted("release", f"{host}/{address}", "force" if force else "", release)
 
     def bridge_mode(self, host: str, link: str, mode: str | None = None) -> str:
@@ -637,7 +648,7 @@ class HandlerProcessor:
         :raises NotFound: if the site has no such host, or the host no such link.
         :raises Unsupported: if the link's driver has no such mode; it is named.
         """
-        ask = partial(self._operations.bridge_mode, host, link, mode)
+        ask = partial(self._queries.bridge_mode, host, link, mode)
         return self._noted("uplink", f"{host}/{link}", mode, ask) if mode else ask()
 
     def actions(self, resource_type: str) -> tuple[str, ...]:
@@ -693,7 +704,7 @@ class HandlerProcessor:
 
         :meth:`recover`, the watcher, and each operation on such a host look there again.
         """
-        return self._operations.pending_looks()
+        return self._operations.delete.pending_looks()
 
     def look_again(self, host: str) -> None:
         """Begin to look at a host that answers again for what it has of slivers that were deleted."""
@@ -704,7 +715,7 @@ class HandlerProcessor:
                     self._put(self._second_look(look, told=False))
 
     def _second_look(self, look: PendingLook, *, told: bool) -> _Invocation:
-        work = partial(self._operations.look_again, look)
+        work = partial(self._operations.delete.look_again, look)
         return _Invocation(
             Operation.DELETE,
             look.sliver,
@@ -992,7 +1003,7 @@ class HandlerProcessor:
         sliver, limit = invocation.sliver.id, self.site.limits.busy
         path = sliver_lock(self.site.state_dir, sliver)
         with ExitStack() as stack:
-            with self._operations.telling(invocation.operation, sliver):
+            with telling(self._tell, invocation.operation, sliver):
                 stack.enter_context(exclusive(path, f"sliver {sliver}", timeout=limit))
             yield
 

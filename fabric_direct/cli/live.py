@@ -24,7 +24,7 @@ from fabric_direct.cli.under_way import (
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome
-    from fabric_direct.operations.operations import Progress
+    from fabric_direct.operations.progress import Progress
 
 _WIDEST_NAME = 32
 """Columns for the names of slivers; a longer one is cut."""

@@ -14,7 +14,7 @@ from fabric_direct.cli.under_way import Clock, Report, UnderWay, named
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome
-    from fabric_direct.operations.operations import Progress
+    from fabric_direct.operations.progress import Progress
 
 STILL = 30.0
 """Seconds after which a line says that a step is still under way, again and again."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from fabric_direct.cli.progress import View
     from fabric_direct.model import Outcome
-    from fabric_direct.operations.operations import Progress
+    from fabric_direct.operations.progress import Progress
     from fabric_direct.processor import HandlerProcessor
     from fabric_direct.site.config import Site
 

@@ -11,7 +11,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from fabric_direct.calls.waiting import Waiting
     from fabric_direct.model import Outcome
-    from fabric_direct.operations.operations import Progress
+    from fabric_direct.operations.progress import Progress
 
 Clock = Callable[[], float]
 Report = Callable[["Outcome", Console, Console], None]

@@ -3,6 +3,7 @@
 ::
 
     registry.py          resource type -> handler and drivers, by entry points
+    site_drivers.py      the drivers of a site's hosts
     driver_settings.py   settings of drivers, by the models of the drivers themselves
     handler.py           the base of all handlers
     vm/ ports/ services/ the handlers, with their steps

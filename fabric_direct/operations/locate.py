@@ -16,6 +16,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -23,11 +24,10 @@ from fabric_direct.calls.deadline import Deadline
 from fabric_direct.drivers.contract import Server
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Conflict, InvalidSliver, Unreachable
-from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import Handler
+from fabric_direct.handlers.site_drivers import SiteDrivers
 from fabric_direct.model import AUTO, NodeSliver, SliverRef
 from fabric_direct.placement.claims import Claims
-from fabric_direct.placement.inventory import DriversOf
 from fabric_direct.placement.placer import Placement, Placer
 from fabric_direct.placement.sliver_requests import as_known
 from fabric_direct.site.config import Site
@@ -60,8 +60,6 @@ class Holders:
     """The one that has the sliver itself first."""
     silent: Mapping[str, Exception]
     """Hosts that did not answer, and why."""
-    whole: bool = False
-    """Whether one of them has the sliver itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +76,16 @@ class Known:
 class SliverLocator:
     """The placement of one operation's sliver."""
 
-    def __init__(self, site: Site, journal: Journal, claims: Claims, drivers_of: DriversOf) -> None:
+    def __init__(
+        self, drivers: SiteDrivers, journal: Journal, claims: Claims, deadline: Deadline
+    ) -> None:
         """Read nothing yet.
 
-        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name, with the
-            limits of the operation.
+        :param deadline: the operation's.
         """
-        self._site, self._journal, self._claims = site, journal, claims
-        self._drivers_of = drivers_of
-        self._placer = Placer(site, claims, drivers_of)
-        self._some = next(iter(site.hosts), "")
-        self._patience = site.limits.of_search
+        self._site, self._drivers, self._deadline = drivers.site, drivers, deadline
+        self._journal, self._claims = journal, claims
+        self._placer = Placer(self._site, claims, partial(drivers.within, deadline=deadline))
 
     def place(
         self,
@@ -112,18 +109,14 @@ class SliverLocator:
             return self._placer.resume(known.sliver) if claim else Placement(known.sliver)
         if planned is not None and self._stands(planned, known, without):
             return planned
-        self._refuse_none_named(sliver, planned)
+        if sliver.host is None and planned is None and not self._drivers.one_place:
+            raise none_named(self._site)
         return self._placer.choose(known.sliver, among=known.having, without=without, claim=claim)
 
     def _stands(self, planned: Placement, known: Known, without: Collection[str]) -> bool:
         host = str(planned.sliver.host)
         free = host not in without and (not known.having or host in known.having)
         return free and self._claims.renew(planned.sliver.id, host)
-
-    def _refuse_none_named(self, sliver: NodeSliver, planned: Placement | None) -> None:
-        several = len(self._site.hosts) > 1 and not self._cloud()
-        if sliver.host is None and several and planned is None:
-            raise none_named(self._site)
 
     def change(self, sliver: NodeSliver, *, claim: bool = True) -> NodeSliver:
         """Return the sliver with its present host and functions, and with functions for new devices.
@@ -145,9 +138,11 @@ class SliverLocator:
         :raises Conflict: if another one has it than it names.
         :raises Unreachable: if the host that was last chosen for it does not answer.
         """
-        refuse_unknown(self._site, sliver, cloud=self._cloud())
+        cloud = self._drivers.cloud
+        if not cloud:
+            refuse_unknown(self._site, sliver)
         holders = self.holders(sliver)
-        if not self._cloud():
+        if not cloud:
             refuse_elsewhere(sliver, holders.having)
         server = self._server(sliver.id, holders.having)
         begun = self._begun(sliver.id)
@@ -155,7 +150,7 @@ class SliverLocator:
             self._refuse_silent(sliver.id, holders)
         for former in (server.stamp.sliver if server else None, begun):
             sliver = as_known(sliver, former) if former else sliver
-        return Known(sliver, server, () if self._cloud() else holders.having)
+        return Known(sliver, server, () if cloud else holders.having)
 
     def _refuse_silent(self, sliver_id: str, holders: Holders) -> None:
         """Raise the error of the host that was last chosen, if it is silent: it may have the sliver."""
@@ -170,7 +165,8 @@ class SliverLocator:
         return NodeSliver.model_validate(entry.sliver) if entry and whole else None
 
     def _server(self, sliver_id: str, having: Collection[str]) -> Server | None:
-        found = (self._drivers_of(host).compute.find(sliver_id) for host in having)
+        every = (self._drivers.within(host, self._deadline) for host in having)
+        found = (drivers.compute.find(sliver_id) for drivers in every)
         return next((server for server in found if server), None)
 
     def holders(self, sliver: SliverRef) -> Holders:
@@ -179,8 +175,8 @@ class SliverLocator:
         One that names its host is looked for there and where it was last, any other everywhere. Once the
         sliver itself is found, no other answer is waited for.
         """
-        if self._cloud():
-            return Holders((self._some,), {})
+        if self._drivers.cloud:
+            return Holders((self._drivers.some_host,), {})
         answers: dict[str, Answer] = {}
         named = named_host(sliver)
         for host, answer in self._ask(sliver, self.candidates(sliver)):
@@ -189,20 +185,14 @@ class SliverLocator:
                 break
         having = [host for host in self._site.hosts if answers.get(host) in _SOME]
         having.sort(key=lambda host: answers[host] is not SliverPresence.WHOLE)
-        return Holders(
-            tuple(having),
-            {h: a for h, a in answers.items() if isinstance(a, Exception)},
-            SliverPresence.WHOLE in answers.values(),
-        )
+        silent = {h: a for h, a in answers.items() if isinstance(a, Exception)}
+        return Holders(tuple(having), silent)
 
     def candidates(self, sliver: SliverRef) -> tuple[str, ...]:
         """Return the hosts that may have the sliver: what it names and its last one, or else all."""
-        return self._likely(sliver) if named_host(sliver) else tuple(self._site.hosts)
-
-    def _likely(self, sliver: SliverRef) -> tuple[str, ...]:
-        """Return the host that the sliver names and its last one, or all if there is neither."""
-        hosts, known = tuple(self._site.hosts), {named_host(sliver), self._claims.home(sliver.id)}
-        return tuple(host for host in hosts if host in known) or hosts
+        hosts, named = tuple(self._site.hosts), named_host(sliver)
+        likely = {named, self._claims.home(sliver.id)} if named else ()
+        return tuple(host for host in hosts if host in likely) or hosts
 
     def everywhere(
         self, sliver: SliverRef, may_have: Collection[str]
@@ -214,10 +204,10 @@ class SliverLocator:
 
         :param may_have: the hosts that are waited for; the others are up to ``limits.search``.
         """
-        hosted = registry.handler_for(sliver.type).hosted
-        if self._cloud() or len(self._site.hosts) <= 1 or not hosted:
-            self._handlers(sliver, (self._some,))
-            return iter([(self._some, SliverPresence.WHOLE)])
+        if self._drivers.has_one_place_for(sliver):
+            some = self._drivers.some_host
+            self._drivers.handler(some, sliver, self._deadline)  # refuses a type that is not served
+            return iter([(some, SliverPresence.WHOLE)])
         return self._ask(sliver, tuple(self._site.hosts), may_have)
 
     def may_have(self, sliver: SliverRef, pending: Iterable[PendingLook]) -> frozenset[str]:
@@ -239,28 +229,21 @@ class SliverLocator:
     def _ask(
         self, sliver: SliverRef, hosts: Collection[str], needed: Collection[str] | None = None
     ) -> Iterator[tuple[str, Answer]]:
-        handlers = self._handlers(sliver, hosts)
+        handlers = {h: self._drivers.handler(h, sliver, self._deadline) for h in hosts}
 
         def look(host: str) -> SliverPresence:
             return _presence(handlers[host], sliver)
 
         answers = _asked(look, hosts)
-        return _answers(answers, hosts, hosts if needed is None else needed, self._patience)
+        patience = self._site.limits.of_search
+        return _answers(answers, hosts, hosts if needed is None else needed, patience)
 
     def presence(self, sliver: SliverRef, host: str) -> SliverPresence:
         """Return what a host has of a sliver.
 
         :raises FabricDirectError: if it does not answer.
         """
-        return _presence(self._handlers(sliver, [host])[host], sliver)
-
-    def _handlers(self, sliver: SliverRef, hosts: Collection[str]) -> dict[str, Handler]:
-        """Return handlers, or raise Refused if the site does not serve the sliver's type."""
-        make: type[Handler] = registry.handler_for(sliver.type)
-        return {host: make(self._site, self._drivers_of(host)) for host in hosts}
-
-    def _cloud(self) -> bool:
-        return self._drivers_of(self._some).compute.cloud
+        return _presence(self._drivers.handler(host, sliver, self._deadline), sliver)
 
 
 def _presence(handler: Handler, sliver: SliverRef) -> SliverPresence:
@@ -304,13 +287,10 @@ def _answers(
         yield host, Unreachable(f"{host} did not answer", why=f"waited {patience:g} s")
 
 
-def refuse_unknown(site: Site, sliver: SliverRef, *, cloud: bool) -> None:
-    """Raise InvalidSliver if a sliver names a host that the site does not have.
-
-    :param cloud: whether hosts belong to a cloud, which may have others than the site names.
-    """
+def refuse_unknown(site: Site, sliver: SliverRef) -> None:
+    """Raise InvalidSliver if a sliver names a host that the site, which is no cloud, does not have."""
     wanted = named_host(sliver)
-    if wanted is not None and wanted not in site.hosts and not cloud:
+    if wanted is not None and wanted not in site.hosts:
         raise InvalidSliver(f"no host {wanted!r}", field="host", why=_hosts_of(site))
 
 

@@ -1,9 +1,11 @@
 """Build outcomes from errors and from refusals by hosts."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from fabric_direct import errors
+from fabric_direct.engine.run import attempt
 from fabric_direct.errors import FabricDirectError, Interrupted, NoHost, NotVerified, Refused
 from fabric_direct.handlers.handler import Repair
 from fabric_direct.model import (
@@ -40,6 +42,14 @@ def status_of(error: Exception | None) -> Status:
     return Status.REFUSED if isinstance(error, Refused) else Status.FAILED
 
 
+def done(operation: Operation, sliver: SliverRef, **values: Any) -> Outcome:
+    """Return the outcome of an operation that succeeded.
+
+    :param values: what else it has to say.
+    """
+    return Outcome(operation=operation, sliver=sliver.ref(), status=Status.DONE, **values)
+
+
 def failed(
     operation: Operation, sliver: SliverRef, error: Exception, left: tuple[str, ...] = ()
 ) -> Outcome:
@@ -66,6 +76,35 @@ def failed(
 def is_interrupted(outcome: Outcome) -> bool:
     """Return whether an interruption ended the operation."""
     return outcome.error is not None and outcome.error.kind == Interrupted.__name__
+
+
+def before_any_change(operation: Operation, sliver: SliverRef) -> Interrupted:
+    """Return the error of an operation that was interrupted before its first change."""
+    return Interrupted(f"{operation} of {sliver.id} was interrupted before it changed anything")
+
+
+def warned(work: Callable[..., tuple[str, ...] | None], *about: object) -> tuple[str, ...]:
+    """Do what changes no outcome; return what it has to say, or what fails there, as warnings."""
+    said = attempt(work, *about)
+    return (str(said),) if isinstance(said, Exception) else said or ()
+
+
+def with_warnings(outcome: Outcome, warnings: Iterable[str]) -> Outcome:
+    """Add warnings to an outcome, each once: what cannot be read cannot be written either."""
+    every = tuple(dict.fromkeys((*outcome.warnings, *warnings)))
+    return outcome.model_copy(update={"warnings": every})
+
+
+def with_left(outcome: Outcome, left: tuple[str, ...]) -> Outcome:
+    """Add to the outcome of a deletion what it left: one that was done is partial then."""
+    if not left:
+        return outcome
+    update: dict[str, Any] = {"left": outcome.left + left}
+    if outcome.ok:
+        gone = f"sliver {outcome.sliver.id} was deleted, but is not gone"
+        error = NotVerified(gone, why=", ".join(left))
+        update |= {"status": Status.PARTIAL, "error": report(error)}
+    return outcome.model_copy(update=update)
 
 
 def joined(ref: SliverRef, outcomes: Mapping[str, Outcome]) -> Outcome:
@@ -102,14 +141,8 @@ def reconciled(
     """
     still = found.differences
     some = any(step.status is StepStatus.DONE for step in steps)
-    outcome = Outcome(
-        operation=Operation.RECONCILE,
-        sliver=sliver.ref(),
-        status=Status.DONE,
-        observed=found,
-        steps=steps,
-        data={"repaired": [each for each in repair.found.differences if each not in still]},
-    )
+    data = {"repaired": [each for each in repair.found.differences if each not in still]}
+    outcome = done(Operation.RECONCILE, sliver, observed=found, steps=steps, data=data)
     if not still:
         return outcome
     why = "; ".join(dict.fromkeys((*still, *repair.beyond)))

@@ -15,14 +15,14 @@ out, that there is something of the first.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fabric_direct.calls.deadline import Deadline
 from fabric_direct.engine.run import attempt, attempt_each
 from fabric_direct.errors import Conflict, Refused, Unreachable
 from fabric_direct.handlers import registry
-from fabric_direct.model import SliverRef
+from fabric_direct.model import Outcome, SliverRef
 from fabric_direct.model.services import SERVICES
-from fabric_direct.site.config import Site
-from fabric_direct.state.journal import Journal, Unfinished
-from fabric_direct.state.pending_looks import PendingLooks
+from fabric_direct.operations.site_hosts import SiteHosts
+from fabric_direct.state.journal import Unfinished
 from fabric_direct.state.service_claims import ServiceClaims
 from fabric_direct.state.sliver_types import SliverTypes
 
@@ -46,22 +46,10 @@ Look = Callable[[SliverRef], TypeMatch]
 class SliverIds:
     """The ids of a site's slivers."""
 
-    def __init__(
-        self,
-        site: Site,
-        journal: Journal,
-        pending: PendingLooks,
-        look: Look,
-        one_place: Callable[[], bool],
-    ) -> None:
-        """Read nothing yet.
-
-        :param look: takes no longer than a search.
-        :param one_place: returns whether all VMs are in one place: a host, or a cloud.
-        """
-        self._site, self._journal, self._pending = site, journal, pending
-        self._look, self._one_place = look, one_place
-        self._types = SliverTypes(site.state_dir, timeout=site.limits.call)
+    def __init__(self, hosts: SiteHosts) -> None:
+        """Read nothing yet."""
+        self._hosts, self._site = hosts, hosts.site
+        self._types = SliverTypes(self._site.state_dir, timeout=self._site.limits.call)
 
     def typed(self, sliver: SliverRef) -> SliverRef:
         """Return the sliver; a reference without a type with the type that its id has.
@@ -86,6 +74,21 @@ class SliverIds:
                 return noted
         usual = _VM if self._site.serves_vms else self._served()
         return type_of(sliver_id, registry.resource_types(), self._look, usual)
+
+    def _look(self, ref: SliverRef) -> TypeMatch:
+        """Return what the site has of a sliver, on the hosts that answer within ``limits.search``.
+
+        :raises Refused: if the site serves no slivers of its type.
+        """
+        deadline, drivers = Deadline.within(self._site.limits.of_search), self._hosts.drivers
+        hosts = self._hosts.searched(ref, deadline)
+        there = [drivers.handler(host, ref, deadline) for host in hosts]
+        things = frozenset(thing for each in there for thing in each.leftovers(ref))
+        service = drivers.within(drivers.some_host, deadline).services.get(ref.type)
+        if service is None:
+            return TypeMatch(any(each.exists(ref) for each in there), things)
+        found = service.find(ref.id)
+        return TypeMatch(found is not None and found.resource_type in {"", ref.type}, things)
 
     def _noted(self, sliver_id: str) -> str:
         noted = attempt(self._types.of, sliver_id)
@@ -121,8 +124,8 @@ class SliverIds:
         if found.exists or found.things:
             raise _is_another(sliver, noted, "", "name its type, or choose another id")
 
-    def take(self, sliver: SliverRef) -> bool:
-        """Note the type of a sliver that is to be made, and return whether that is new.
+    def taken(self, sliver: SliverRef, make: Callable[[], Outcome]) -> Outcome:
+        """Make a sliver, with its type noted before; the id is free again if nothing was made.
 
         Without a note, a network service is refused the id of a VM where all VMs are in one place, and
         any other sliver that of a network service which holds something.
@@ -133,14 +136,21 @@ class SliverIds:
         self.refuse_other(sliver)
         noted = self._types.of(sliver.id)
         if noted == sliver.type:
-            return False
+            return make()
         if not noted and not registry.handler_for(sliver.type).hosted:
             self._refuse_vm(sliver)
         self._types.note(sliver)
-        return True
+        made = False
+        try:
+            outcome = make()
+            made = outcome.ok or bool(outcome.left)
+            return outcome
+        finally:
+            if not made:
+                attempt(self.free, sliver.id)
 
     def _refuse_vm(self, sliver: SliverRef) -> None:
-        if self._site.serves_vms and self._one_place():
+        if self._site.serves_vms and self._hosts.drivers.one_place:
             found = attempt(self._look, SliverRef(id=sliver.id, type=_VM))
             if isinstance(found, TypeMatch) and found.exists:
                 raise _is_another(sliver, _VM, "", "give the network service another id")
@@ -154,10 +164,10 @@ class SliverIds:
 
     def _unfinished(self, sliver_id: str) -> Iterator[tuple[str, str]]:
         """Yield the types that what is unfinished was for, each with what that is."""
-        entry = attempt(self._journal.of, sliver_id)
+        entry = attempt(self._hosts.journal.of, sliver_id)
         if isinstance(entry, Unfinished):
             yield str(entry.sliver["type"]), f"its {entry.operation} is unfinished"
-        looks = attempt(self._pending.of, sliver_id)
+        looks = attempt(self._hosts.looks.of, sliver_id)
         for look in () if isinstance(looks, Exception) else looks:
             yield look.sliver.type, f"{look.host} was not looked at since it was deleted"
 

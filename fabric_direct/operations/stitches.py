@@ -1,12 +1,12 @@
 """The stitches of a site: found for each operation, noted, and looked at from the other end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TypeVar
 
 from fabric_direct.calls.deadline import Deadline
-from fabric_direct.drivers.contract import HostDrivers, Service
+from fabric_direct.drivers.contract import Service
 from fabric_direct.engine.run import attempt, attempt_each
 from fabric_direct.engine.step import Flow
 from fabric_direct.errors import Conflict, InvalidSliver
@@ -14,6 +14,7 @@ from fabric_direct.handlers.vm.steps.stitches import HoldStitches, ReleaseStitch
 from fabric_direct.model import Operation, SliverRef
 from fabric_direct.model.references import Needs
 from fabric_direct.model.services import SERVICES
+from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.operations.stitching import (
     EndsNow,
     Stitched,
@@ -22,8 +23,7 @@ from fabric_direct.operations.stitching import (
     ends_of,
     unanswered,
 )
-from fabric_direct.site.config import Site
-from fabric_direct.state.journal import Journal
+from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.state.stitches import Stitch, Stitches
 
 S = TypeVar("S", bound=SliverRef)
@@ -32,21 +32,9 @@ S = TypeVar("S", bound=SliverRef)
 class SiteStitches:
     """The stitches of a site. Each method ends by the deadline that it is given."""
 
-    def __init__(
-        self,
-        site: Site,
-        journal: Journal,
-        drivers_of: Callable[[str, Deadline], HostDrivers],
-        host_of: Callable[[SliverRef, Deadline], str],
-    ) -> None:
-        """Read nothing yet.
-
-        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name.
-        :param host_of: returns the host that has a sliver, or any if none has.
-        """
-        self._site, self._journal = site, journal
-        self._drivers_of, self._host_of = drivers_of, host_of
-        self._noted = Stitches(site)
+    def __init__(self, hosts: SiteHosts) -> None:
+        """Read nothing yet."""
+        self._hosts, self._noted = hosts, Stitches(hosts.site)
 
     def stitched(self, sliver: S, deadline: Deadline) -> S:
         """Return the sliver with what it takes from the ends that it names.
@@ -55,6 +43,10 @@ class SiteStitches:
         """
         made: S = self._stitching(deadline).stitched(sliver).sliver
         return made
+
+    def requested(self, sliver: S, deadline: Deadline) -> S:
+        """Return the sliver as :meth:`stitched` does, and with whole cards."""
+        return with_whole_cards(self._hosts.site, self.stitched(sliver, deadline))
 
     def around(self, flow: Flow, sliver: SliverRef, deadline: Deadline) -> Flow:
         """Return the flow that makes or changes a sliver, with the notes of what it is stitched to."""
@@ -141,15 +133,15 @@ class SiteStitches:
 
     def _stitching(self, deadline: Deadline) -> Stitching:
         return Stitching(
-            self._site,
+            self._hosts.site,
             cache(lambda sliver: self._node(sliver, deadline)),
             cache(lambda sliver: self._service(sliver, deadline)),
-            cache(lambda host: self._drivers_of(host, deadline)),
+            cache(lambda host: self._hosts.drivers.within(host, deadline)),
         )
 
     def _node(self, sliver_id: str, deadline: Deadline) -> StitchedNode | None:
-        host = self._host_of(SliverRef(id=sliver_id, type="VM"), deadline)
-        drivers = self._drivers_of(host, deadline)
+        host = self._hosts.host_of(SliverRef(id=sliver_id, type="VM"), deadline)
+        drivers = self._hosts.drivers.within(host, deadline)
         server = drivers.compute.find(sliver_id)
         if server is None or server.unfinished or self._begun(sliver_id):
             return None
@@ -162,8 +154,9 @@ class SiteStitches:
         """
         if self._begun(sliver_id):
             return None
-        drivers = self._drivers_of(next(iter(self._site.hosts), ""), deadline).services
-        each = {id(driver): driver for driver in drivers.values()}
+        drivers = self._hosts.drivers
+        services = drivers.within(drivers.some_host, deadline).services
+        each = {id(driver): driver for driver in services.values()}
         answers = attempt_each(lambda key: each[key].find(sliver_id), each).values()
         errors = [answer for answer in answers if isinstance(answer, Exception)]
         found = next((a for a in answers if a and not isinstance(a, Exception)), None)
@@ -173,7 +166,7 @@ class SiteStitches:
 
     def _begun(self, sliver_id: str) -> bool:
         """Return whether the sliver's creation, or deletion, has begun and not ended."""
-        entry = self._journal.of(sliver_id)
+        entry = self._hosts.journal.of(sliver_id)
         return entry is not None and entry.operation in {Operation.CREATE, Operation.DELETE}
 
     def _stamp(self, ref: SliverRef, deadline: Deadline) -> SliverRef | None:

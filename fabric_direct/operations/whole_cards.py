@@ -5,13 +5,16 @@ FIM's label of an FPGA has one address, and fabric_am passes all functions of th
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TypeVar
 
 from fabric_direct.errors import InvalidSliver
-from fabric_direct.model import AUTO, Fpga, NodeSliver, PciAddress
+from fabric_direct.model import AUTO, Fpga, NodeSliver, PciAddress, SliverRef
 from fabric_direct.site.config import Host, Site
 
+S = TypeVar("S", bound=SliverRef)
 
-def with_whole_cards(site: Site, sliver: NodeSliver) -> NodeSliver:
+
+def with_whole_cards(site: Site, sliver: S) -> S:
     """Return the sliver, with all functions of its FPGAs that ``hosts.<host>.devices`` allows.
 
     They are in the order of their addresses, whatever the sliver's own. An FPGA that names none is
@@ -20,6 +23,8 @@ def with_whole_cards(site: Site, sliver: NodeSliver) -> NodeSliver:
 
     :raises InvalidSliver: if two components are the same card then.
     """
+    if not isinstance(sliver, NodeSliver):
+        return sliver
     named = {sliver.host} if sliver.host not in {AUTO, None} else site.hosts.keys()
     hosts = [host for name, host in site.hosts.items() if name in named]
     parts = (

@@ -1,41 +1,24 @@
 """The PCI devices of a site's hosts, told by what the hosts have and by the stamps of all servers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 from fabric_direct.calls.deadline import Deadline
-from fabric_direct.drivers.contract import (
-    ComputeDriver,
-    DeviceDriver,
-    HostDevice,
-    HostDrivers,
-    Server,
-)
+from fabric_direct.drivers.contract import ComputeDriver, DeviceDriver, HostDevice, Server
 from fabric_direct.engine.run import attempt, attempt_each
 from fabric_direct.errors import DeviceUnclean, FabricDirectError, NotFound
+from fabric_direct.handlers.site_drivers import SiteDrivers
 from fabric_direct.model import PciAddress, SliverRef
-from fabric_direct.site.config import Site
 from fabric_direct.upkeep import device_owners
 from fabric_direct.upkeep.device_owners import Lacks, Owners
-
-T = TypeVar("T")
 
 
 class SiteDevices:
     """The devices of a site. Each method ends by the deadline that it is given."""
 
-    def __init__(
-        self,
-        site: Site,
-        drivers_of: Callable[[str, Deadline], HostDrivers],
-        is_cloud: Callable[[], bool],
-    ) -> None:
-        """Read nothing yet.
-
-        :param drivers_of: returns the drivers of a host, or of the cloud for an empty name.
-        """
-        self._site, self._drivers_of, self._is_cloud = site, drivers_of, is_cloud
+    def __init__(self, drivers: SiteDrivers) -> None:
+        """Read nothing yet."""
+        self._site, self._drivers = drivers.site, drivers
 
     # --- servers
 
@@ -44,24 +27,18 @@ class SiteDevices:
 
         :raises FabricDirectError: if the cloud, or any host, does not answer.
         """
-        return self._on_each(lambda host: self._drivers_of(host, deadline).compute.servers())
+        return self._drivers.list_all(
+            lambda host: self._drivers.within(host, deadline).compute.servers()
+        )
 
     def _remains(self, sliver: str, deadline: Deadline) -> tuple[str, ...]:
         """Name the servers of a sliver, whether their stamps can be read or not.
 
         :raises NotOurs: if a domain of its UUID has no stamp that can be read.
         """
-        return self._on_each(
-            lambda host: _servers_of(self._drivers_of(host, deadline).compute, sliver)
+        return self._drivers.list_all(
+            lambda host: _servers_of(self._drivers.within(host, deadline).compute, sliver)
         )
-
-    def _on_each(self, list_: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
-        """List something in the cloud, or on all hosts in parallel; raise the first error."""
-        asked = [""] if self._is_cloud() else self._site.hosts
-        answers = attempt_each(list_, asked).values()
-        for error in (each for each in answers if isinstance(each, Exception)):
-            raise error
-        return tuple(t for each in answers if not isinstance(each, Exception) for t in each)
 
     # --- devices
 
@@ -81,7 +58,7 @@ class SiteDevices:
 
     def _functions(self, host: str, deadline: Deadline) -> tuple[HostDevice, ...]:
         self._site.host(host)
-        return self._drivers_of(host, deadline).functions()
+        return self._drivers.within(host, deadline).functions()
 
     def _losers(self, host: str, devices: Sequence[HostDevice], deadline: Deadline) -> Owners:
         """Return whose the lost devices of a host are, by the stamps of all servers."""
@@ -168,14 +145,14 @@ class SiteDevices:
 
     def _driver(self, host: str, device: HostDevice | None, deadline: Deadline) -> DeviceDriver:
         """Return the driver that serves a device by the allow-list; any for one that is not in it."""
-        drivers = self._drivers_of(host, deadline).devices
+        drivers = self._drivers.within(host, deadline).devices
         names = (f"{device.type}_{device.model}", device.type or "") if device else ()
         named = (drivers[name] for name in names if name in drivers)
         return next(named, self._any_driver(host, deadline))
 
     def _any_driver(self, host: str, deadline: Deadline) -> DeviceDriver:
         self._site.host(host)
-        drivers = self._drivers_of(host, deadline)
+        drivers = self._drivers.within(host, deadline)
         for driver in drivers.devices.values():
             return driver
         raise drivers.unsupported("no device can be passed through", "GPU")

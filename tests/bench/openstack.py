@@ -30,7 +30,7 @@ import yaml
 
 from fabric_direct.drivers.openstack.client.stamp import description
 from fabric_direct.model import NodeSliver, StepStatus
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from tests.bench.measure import keep, line, median_seconds
 from tests.bench.openstack_bare import Bare

@@ -23,7 +23,7 @@ from fabric_direct.cli.options import Settings
 from fabric_direct.drivers.fake import FakeVolume, Substrate, substrate
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, Status
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state.repair_history import Note

@@ -21,16 +21,18 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from fabric_direct import processor
 from fabric_direct.calls.deadline import Deadline, current_call
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import DriverError
 from fabric_direct.model import NodeSliver, Outcome, SliverRef
-from fabric_direct.operations.operations import Operations
+from fabric_direct.operations.create import Create
+from fabric_direct.operations.delete import Delete
+from fabric_direct.operations.modify import Modify
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
@@ -120,21 +122,24 @@ def _is_one(chance: random.Random) -> bool:
 # --- operations that are judged
 
 
-def _judged(hosts: dict[str, Substrate], wrong: list[str]) -> type[Operations]:
-    """Return operations that are judged while they hold the lock of their sliver."""
+@contextmanager
+def _judged(hosts: dict[str, Substrate], wrong: list[str]) -> Iterator[None]:
+    """In the block, judge operations while they hold the lock of their sliver."""
+    create, modify, delete = Create.__call__, Modify.__call__, Delete.__call__
 
-    class Judged(Operations):
-        def create(self, sliver: Any, deadline: Deadline, planned: Any = None) -> Outcome:
-            before = _things(hosts, sliver)
-            return judge(sliver, before, super().create(sliver, deadline, planned))
+    def judged_create(
+        self: Create, sliver: Any, deadline: Deadline, planned: Any = None
+    ) -> Outcome:
+        before = _things(hosts, sliver)
+        return judge(sliver, before, create(self, sliver, deadline, planned))
 
-        def modify(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-            before = _things(hosts, sliver)
-            return judge(sliver, before, super().modify(sliver, deadline))
+    def judged_modify(self: Modify, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        before = _things(hosts, sliver)
+        return judge(sliver, before, modify(self, sliver, deadline))
 
-        def delete(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
-            before = _things(hosts, sliver)
-            return judge(None, before, super().delete(sliver, deadline), sliver)
+    def judged_delete(self: Delete, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        before = _things(hosts, sliver)
+        return judge(None, before, delete(self, sliver, deadline), sliver)
 
     def judge(
         wanted: SliverRef | None, before: Things, outcome: Outcome, sliver: SliverRef | None = None
@@ -147,7 +152,12 @@ def _judged(hosts: dict[str, Substrate], wrong: list[str]) -> type[Operations]:
             wrong.append(f"{outcome.operation} {outcome.status} {said}: {sorted(unlike)}")
         return outcome
 
-    return Judged
+    with (
+        patch.object(Create, "__call__", judged_create),
+        patch.object(Modify, "__call__", judged_modify),
+        patch.object(Delete, "__call__", judged_delete),
+    ):
+        yield
 
 
 def _of(wanted: SliverRef | None) -> Iterator[tuple[str, str]]:
@@ -205,10 +215,7 @@ def _work(folder: Path, seed: int, operations: int, slivers: int) -> tuple[Count
     site = _site(folder)
     hosts, wrong = {host: substrate(site, host) for host in _HOSTS}, list[str]()
     _go_wrong(hosts, random.Random(seed))  # noqa: S311
-    with (
-        patch.object(processor, "Operations", _judged(hosts, wrong)),
-        HandlerProcessor(site, workers=_THREADS) as running,
-    ):
+    with _judged(hosts, wrong), HandlerProcessor(site, workers=_THREADS) as running:
         futures = [_ask(running, chance, slivers) for _ in range(operations)]
         outcomes = [future.result() for future in futures]
     for has in hosts.values():

@@ -18,7 +18,7 @@ from fabric_direct.drivers.contract import HostDevice, PciFunction
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import DeviceUnclean, FabricDirectError
 from fabric_direct.model import DeviceState, NodeSliver, Operation, PciAddress, SliverRef, Status
-from fabric_direct.operations.operations import Operations
+from fabric_direct.operations.create import Create
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state import audit_trail
@@ -99,7 +99,7 @@ class TestARecord:
     def test_of_an_operation_whose_process_was_killed_has_no_end(
         self, site: Site, processor: HandlerProcessor, vm: Vm, mocker: MockerFixture
     ) -> None:
-        mocker.patch.object(Operations, "create", side_effect=lambda *_: os._exit(9))
+        mocker.patch.object(Create, "__call__", side_effect=lambda *_: os._exit(9))
         child = FORK.Process(target=lambda: HandlerProcessor(site).create(vm()).result())
         child.start()
         child.join()

@@ -19,7 +19,7 @@ from fabric_direct.cli.progress import Lines, view
 from fabric_direct.cli.under_way import seconds
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import Operation, Outcome, SliverRef, Status, StepStatus
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from tests.conftest import FAKE_DRIVERS
 from tests.outcomes import outcomes_of
 

@@ -159,9 +159,7 @@ class TestWhereErrorsLead:
         assert "explain" not in run("delete", "not-there").stderr
 
     def test_a_mistake_of_ours_has_no_page(self, run: Run, mocker: MockerFixture) -> None:
-        mocker.patch(
-            "fabric_direct.operations.operations.Operations.probe", side_effect=KeyError("x")
-        )
+        mocker.patch("fabric_direct.operations.probe.Probe.__call__", side_effect=KeyError("x"))
         result = run("probe", "some")
         assert "KeyError" in result.stderr
         assert "explain:" not in result.stderr

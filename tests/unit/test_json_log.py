@@ -90,7 +90,9 @@ class TestAnOperation:
         }
         assert all(line["message"].startswith(f"create {line['sliver']}") for line in told)
         steps = {
-            line["step"] for line in told if line["logger"] == "fabric_direct.operations.operations"
+            line["step"]
+            for line in told
+            if line["logger"] == "fabric_direct.operations.flow_runner"
         }
         assert "verify" in steps
 

@@ -10,7 +10,7 @@ from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status, StepStatus
 from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.model.services import SERVICES
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site

@@ -29,8 +29,8 @@ from fabric_direct.model import (
     State,
     Status,
 )
-from fabric_direct.operations.operations import Progress
 from fabric_direct.operations.outcomes import HostRefusals, failed
+from fabric_direct.operations.progress import Progress
 from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.plan import BuildPlan
 from fabric_direct.processor import HandlerProcessor
@@ -475,7 +475,7 @@ class TestUnfinished:
     ) -> None:
         whole = auto(components=(), capacities={"core": 8, "ram": 32, "disk": 100})
         placed = whole.model_copy(update={"host": "w1"})
-        processor._operations.placer().resume(placed)
+        processor._queries.placer().resume(placed)
         for other in ("w2", "w3"):
             full = auto(id=other, host=other, components=(), capacities=whole.capacities)
             done(processor.create(full).result())
@@ -625,7 +625,7 @@ class TestMany:
     ) -> None:
         plan = processor.place(self.several(auto, 1, components=(GPU,)))
         free = {h.name: len(h.devices) for h in processor.hosts()}
-        processor._operations.placer().claim(plan, self.several(auto, 1, components=(GPU,)))
+        processor._queries.placer().claim(plan, self.several(auto, 1, components=(GPU,)))
 
         assert free == {"w1": 0, "w2": 1, "w3": 4}
         assert {h.name: len(h.devices) for h in processor.hosts()} == free | {"w2": 0}
@@ -789,7 +789,7 @@ class TestMany:
         slivers = self.several(auto, 1, components=(GPU,))
         with HandlerProcessor(site) as processor:
             plan = processor.place(slivers)
-            (planned,) = processor._operations.placer().claim(plan, slivers)
+            (planned,) = processor._queries.placer().claim(plan, slivers)
             Claims(site.state_dir, lifetime=1, timeout=1).drop("s0")
             done(processor.create(auto(id="quicker", host="w2", components=(GPU,))).result())
             outcome = done(processor._create_planned(slivers[0], planned).result())

@@ -18,7 +18,7 @@ from fabric_direct.calls.metrics import METRICS, Measurement
 from fabric_direct.calls.reading import Reading
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver, SliverRef
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.operations.site_metrics import Survey, of_devices
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site

@@ -18,7 +18,7 @@ from fabric_direct.drivers.fake import FakeCompute, Substrate, substrate
 from fabric_direct.errors import InvalidSite
 from fabric_direct.model import ErrorReport, NodeSliver, Status
 from fabric_direct.model.services import L2Bridge
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.page import pictures
 from fabric_direct.page.app import PageApp
 from fabric_direct.page.events import Events

@@ -28,7 +28,7 @@ from fabric_direct.model import (
     Status,
     StepStatus,
 )
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import AllowedDevice, Site
 from fabric_direct.state.locks import exclusive

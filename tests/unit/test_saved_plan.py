@@ -457,7 +457,7 @@ class TestWherePlacementChooses:
         (future,) = processor.carry_out(plan.model_copy(update={"slivers": (other,)}))
 
         assert future.result().status is Status.REFUSED
-        assert processor._operations._claims.home("sliver-1") is None
+        assert processor._hosts.claims.home("sliver-1") is None
 
     def test_two_that_would_get_one_device_are_not_saved(
         self, processor: HandlerProcessor, auto: MakeVm

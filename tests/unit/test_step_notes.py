@@ -8,7 +8,7 @@ import pytest
 
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver, StepStatus
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state.step_notes import StepNote, StepNotes

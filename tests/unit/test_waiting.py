@@ -18,7 +18,7 @@ from fabric_direct.engine.run import Event, run
 from fabric_direct.engine.step import Flow, Step
 from fabric_direct.errors import Interrupted, NotFound
 from fabric_direct.model import Finding, NodeSliver, SliverRef, StepStatus
-from fabric_direct.operations.operations import Progress
+from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state.locks import exclusive, sliver_lock

@@ -136,7 +136,7 @@ class Watched:
         self.watcher = Watcher(
             processor.site,
             self.desk,
-            processor._operations.sources(),
+            processor._queries.sources(),
             on_note=self.notes.put,
             clock=self.times.clock,
             later=self.times.after,
