@@ -46,8 +46,6 @@ class Handler(Protocol):
     """Names of its operational actions."""
     hosted: ClassVar[bool]
     """Whether its slivers are on one of the site's hosts, which has to be found."""
-    observed: Observed | None
-    """What the last step of a flow that makes or changes the sliver read back."""
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline."""

@@ -11,6 +11,7 @@ from fabric_direct.calls.deadline import Deadline, uninterrupted
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.engine.run import Event, Listener, Result, attempt, preview, run
 from fabric_direct.engine.step import Flow
+from fabric_direct.engine.verify import observed_by
 from fabric_direct.errors import Interrupted
 from fabric_direct.handlers.handler import Handler
 from fabric_direct.model import Operation, Outcome, SliverRef, Status, StepStatus
@@ -234,7 +235,7 @@ def _some_done(result: Result) -> bool:
 
 
 def _success(job: Job, result: Result, left: tuple[str, ...]) -> Outcome:
-    return with_left(job.outcome(Status.DONE, result, observed=job.handler.observed), left)
+    return with_left(job.outcome(Status.DONE, result, observed=observed_by(job.flow)), left)
 
 
 def _failure(job: Job, result: Result, left: tuple[str, ...]) -> Outcome:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fabric_direct.calls.deadline import Deadline
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.engine.run import attempt
+from fabric_direct.engine.verify import observed_by
 from fabric_direct.errors import Conflict
 from fabric_direct.handlers.handler import Repair
 from fabric_direct.model import Operation, Outcome, SliverRef
@@ -47,7 +48,7 @@ class Reconcile:
         outcome = self.runner.apply(job, deadline)
         if not outcome.ok:
             return outcome
-        found = handler.observed or repair.found
+        found = observed_by(repair.flow) or repair.found
         if found.differences:  # an answer may lack what is there: once more, before it is said
             reads.invalidate()
             again = attempt(handler.reconcile, sliver.ref())

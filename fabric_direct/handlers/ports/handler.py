@@ -5,7 +5,7 @@
     create   hold ports → plug them in → verify
     modify   hold new ports → unplug what changes → hold its ports anew → plug in, bandwidth → verify
              → unplug what is unwanted → remove its ports → networks that nobody uses
-    adopt    see :mod:`.port_adoption`
+    adopt    see :mod:`.adoption`
     delete   unplug and remove ports → networks that nobody uses → nothing is left
 
 Each port carries this sliver's stamp, and so does the NIC. The server's own sliver ignores such a NIC;
@@ -17,7 +17,7 @@ for the journal while it is modified. So a sliver without ports does not exist.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from fabric_direct.drivers.contract import (
@@ -28,7 +28,7 @@ from fabric_direct.drivers.contract import (
     Server,
 )
 from fabric_direct.engine.step import Flow, Step
-from fabric_direct.engine.verify import Verified, Verify
+from fabric_direct.engine.verify import ReadBack, Verified, Verify
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.handler import (
     OneModel,
@@ -73,7 +73,6 @@ class VNicPortsHandler(OneModel):
         :raises InvalidSite: if the site serves no VMs.
         """
         site.refuse_without_vms()
-        self.observed: Observed | None = None
         self._site, self._drivers = site, drivers
         self._compute, self._network = drivers.compute, drivers.network
         self._detach = site.limits.detach
@@ -88,7 +87,7 @@ class VNicPortsHandler(OneModel):
         return Flow.of(
             self._holds(sliver, sliver.ports),
             self._plug_in(sliver),
-            [Verify(lambda: self._differences(sliver))],
+            [Verify(partial(self._read_back, sliver))],
             owns_everything=not (held or plugs),
             touches=sliver.servers(),
         )
@@ -112,11 +111,11 @@ class VNicPortsHandler(OneModel):
             self._unplug_changed(sliver, kept),
             self._holds(sliver, kept),
             self._plug_in(sliver),
-            [Verify(lambda: self._differences(sliver, gone))],
+            [Verify(partial(self._read_back, sliver, gone))],
             [UnplugServerPort(self._nics(sliver), name) for name in gone],
             [ReleasePort(self._network, sliver.id, name) for name in gone],
             [RemoveUnused(self._network, unused)] if unused else [],
-            [Verified(lambda: self._differences(sliver))],
+            [Verified(partial(self._read_back, sliver))],
             touches={*sliver.servers(), *_servers(plugs)},
             before=_former(sliver, held, plugs),
         )
@@ -140,16 +139,16 @@ class VNicPortsHandler(OneModel):
     def adopt(self, wanted: ServiceAdoption) -> Flow:
         """Return what stamps ports that others made and plugged into the servers of slivers."""
         sliver, adopting = wanted.sliver, PortsAdoption(self._site, self._drivers, wanted)
-        return Flow.of(*adopting.stages(), [Verify(lambda: tuple(self._unstamped(sliver)))])
+        return Flow.of(*adopting.stages(), [Verify(partial(self._read_adopted, sliver))])
 
-    def _unstamped(self, sliver: VNicPortsSliver) -> Iterator[str]:
-        """Yield what, read back, does not bear the sliver's stamp; remember all as found."""
+    def _read_adopted(self, sliver: VNicPortsSliver) -> ReadBack:
+        """Read back, with what does not bear the sliver's stamp."""
         self._drivers.reads.invalidate()
         held = {port.component: port for port in self._network.ports(sliver.id)}
-        self.observed = self.observe(sliver)
-        for port in sliver.ports:
-            if port.id not in held or held[port.id].unfinished:
-                yield f"port {port.id} does not bear its stamp"
+        finished = {name for name, port in held.items() if not port.unfinished}
+        unstamped = (port.id for port in sliver.ports if port.id not in finished)
+        differs = tuple(f"port {name} does not bear its stamp" for name in unstamped)
+        return ReadBack(self.observe(sliver), differs)
 
     def _nics(self, ref: SliverRef) -> SliverPorts:
         return SliverPorts(self._compute, self._network, ref.id, self._detach)
@@ -226,12 +225,11 @@ class VNicPortsHandler(OneModel):
         )
         return found.model_copy(update={"differences": tuple(sentences)})
 
-    def _differences(self, sliver: VNicPortsSliver, gone: Collection[str] = ()) -> tuple[str, ...]:
+    def _read_back(self, sliver: VNicPortsSliver, gone: Collection[str] = ()) -> ReadBack:
         """Read back and compare, but for ports that are removed in the end."""
         self._drivers.reads.invalidate()
-        self.observed = self.observe(sliver)
-        ignored = {_not_wanted(name) for name in gone}
-        return tuple(text for text in self.observed.differences if text not in ignored)
+        found, ignored = self.observe(sliver), {_not_wanted(name) for name in gone}
+        return ReadBack(found, tuple(d for d in found.differences if d not in ignored))
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there."""

@@ -18,7 +18,7 @@ from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import HostDrivers, Service, ServiceDriver
 from fabric_direct.drivers.contract.switch_search import CLAIMS
 from fabric_direct.engine.step import Flow, Step
-from fabric_direct.engine.verify import Verified, Verify
+from fabric_direct.engine.verify import ReadBack, Verified, Verify
 from fabric_direct.errors import Conflict, InvalidSite, InvalidSliver, NotFound, Unsupported
 from fabric_direct.handlers.handler import OneModel, Repair, already_there, unknown_wish
 from fabric_direct.handlers.services.comparison import as_there
@@ -51,7 +51,6 @@ class NetworkServiceSliverHandler(OneModel):
 
         :raises InvalidSite: if the site serves no services of this type.
         """
-        self.observed: Observed | None = None
         self._drivers = drivers
         self._driver = _driver(drivers, self._type())
         self._claims = ServiceClaims(site, partial(drivers.reads.invalidate, CLAIMS))
@@ -70,7 +69,7 @@ class NetworkServiceSliverHandler(OneModel):
         return Flow.of(
             self._claim(resolved),
             [MakeService(self._driver, sliver.id, resolved)],
-            [Verify(lambda: self._differences(resolved()))],
+            [Verify(lambda: self._read_back(resolved()))],
             self._release(sliver) if self._claims.of(sliver.id) else [],
             owns_everything=found is None,
         )
@@ -100,7 +99,7 @@ class NetworkServiceSliverHandler(OneModel):
         return Flow.of(
             self._claim(resolved),
             [self._change(sliver.id, resolved, former)],
-            [verify(lambda: self._differences(resolved()))],
+            [verify(lambda: self._read_back(resolved()))],
             self._release(sliver),
             before=former,
         )
@@ -141,11 +140,11 @@ class NetworkServiceSliverHandler(OneModel):
         stamp = found.stamp
         if stamp is None or stamp.has_secrets:
             raise unknown_wish(ref, "service")
-        differs = self._driver.differences(stamp) or self._differences(stamp)
+        differs = self._driver.differences(stamp) or self._read_back(stamp).differences
         unclaimed = self._unclaimed(stamp)
         differs += unclaimed
         step = ChangeService(self._driver, ref.id, lambda: stamp)
-        verify = Verified(lambda: self._differences(stamp))
+        verify = Verified(lambda: self._read_back(stamp))
         claim = self._claim(self._resolved(stamp)) if unclaimed else []
         flow = Flow.of(claim, [step], [verify]) if differs else Flow.of()
         return Repair(stamp, _observed(found, differs), flow)
@@ -209,11 +208,11 @@ class NetworkServiceSliverHandler(OneModel):
             return Observed(state=State.ERROR, differences=(said,))
         return Observed(state=State.ABSENT, differences=("there is no such service",))
 
-    def _differences(self, wanted: Any) -> tuple[str, ...]:
+    def _read_back(self, wanted: Any) -> ReadBack:
         self._drivers.reads.invalidate()
         found = self._driver.find(wanted.id)
-        self.observed = self._compared(found, wanted) if found else self._incomplete(wanted)
-        return self.observed.differences
+        observed = self._compared(found, wanted) if found else self._incomplete(wanted)
+        return ReadBack(observed, observed.differences)
 
     def leftovers(self, ref: SliverRef) -> tuple[str, ...]:
         """Name everything of the sliver that is there, and what it has claimed."""

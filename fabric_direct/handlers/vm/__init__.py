@@ -2,14 +2,18 @@
 
 ::
 
-    handler.py             the flow of each operation
+    create.py, modify.py, reconcile.py, delete.py
+                           the flow of each operation; handler.py has them all
+    component_steps.py     the steps that the flows have in common
+    comparison.py          a VM compared with what it should be
     refusal.py             slivers that cannot be served, refused before anything is made
     observe.py             what a VM really has
     differences.py         what differs from what was asked for
     found.py               what an operation found of a sliver
-    device_records.py      devices that a sliver has or had
+    server.py              the server that an operation begins with
+    devices.py             devices that a sliver has; device_records.py those on record
     actions.py             actions of operators: reboot, rescan, pin CPUs ...
     adoption.py            VMs that others made; adoption_draft.py drafts their slivers
     steps/                 the steps of these flows
-    guest/                 settings within the guest
+    guest/                 the guest: reached, waited for, set up
 """

@@ -26,11 +26,14 @@ from fabric_direct.drivers.contract import (
     FoundThing,
     FoundVolume,
     HostDrivers,
-    Server,
 )
-from fabric_direct.engine.step import Step
+from fabric_direct.engine.step import Flow, Step
+from fabric_direct.engine.verify import Await, ReadBack, Verify
 from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, Unsupported
 from fabric_direct.handlers.handler import field_below
+from fabric_direct.handlers.vm.comparison import ServerComparison
+from fabric_direct.handlers.vm.guest.access import GuestAccess
+from fabric_direct.handlers.vm.observe import tenant_of
 from fabric_direct.handlers.vm.steps.adoption import (
     BeginAdoption,
     FinishAdoption,
@@ -43,6 +46,52 @@ from fabric_direct.model.adoption import Adoption
 from fabric_direct.site.config import Site
 
 C = TypeVar("C", VNic, Storage)
+HOW_TO_PIN = "add it to the site's known_hosts before the sliver is modified"
+
+
+def adopt(site: Site, drivers: HostDrivers, wanted: Adoption) -> Flow:
+    """Return what stamps a server that others made, with all that belongs to it."""
+    return Flow.of(
+        *ServerAdoption(site, drivers, wanted).stages(),
+        [Verify(partial(_read_back, site, drivers, wanted.sliver))],
+        _meet(site, drivers, wanted.sliver),
+    )
+
+
+def _read_back(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> ReadBack:
+    """Read back, with what does not bear the sliver's stamp."""
+    drivers.reads.invalidate()
+    server = drivers.compute.find(sliver.id)
+    if server is None or server.unfinished or server.stamp != sliver.stamp():
+        return ReadBack(None, ("the server does not bear its stamp",))
+    found = ServerComparison(site, drivers).observe(sliver)
+    return ReadBack(found, tuple(_unstamped(drivers, sliver, tenant_of(drivers, server))))
+
+
+def _unstamped(drivers: HostDrivers, sliver: NodeSliver, tenant: DeviceDomain) -> Iterator[str]:
+    held = {p.component for p in drivers.network.ports(sliver.id)}
+    held |= {v.component for v in drivers.volume.volumes(sliver.id)}
+    own = {vnic.id for vnic in sliver.vnics()}
+    own |= {storage.id for storage in sliver.volumes() if storage.size is not None}
+    yield from (f"{name} does not bear its stamp" for name in sorted(own - held))
+    for device in sliver.devices():
+        if not drivers.device(device).is_adopted(device, tenant):
+            yield f"{device.type} {device.id} is not recorded"
+
+
+def _meet(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> list[Step]:
+    """Return the step that pins the guest's host key, if its console still shows it."""
+    driver, access = drivers.guest, GuestAccess(site, drivers)
+    if driver is None or not driver.keys:
+        return []
+
+    def meet() -> None:
+        guest = access.where(sliver.id)
+        if not driver.pins(guest) and not driver.learn(guest, access.console(sliver.id)):
+            with drivers.reads.active():
+                warn(f"its console does not show the guest's host key: {HOW_TO_PIN}")
+
+    return [Await("host key", meet)]
 
 
 def adoption_driver(drivers: HostDrivers) -> AdoptionDriver:
@@ -62,23 +111,6 @@ def adoption_driver(drivers: HostDrivers) -> AdoptionDriver:
 def server_name(wanted: Adoption) -> str:
     """Return the name or id of the server to adopt; fabric_am's name if none is given."""
     return wanted.server or f"{wanted.sliver.id}-{wanted.sliver.name}"
-
-
-def refuse_unfinished(server: Server | None) -> None:
-    """Raise Conflict if a server's adoption is unfinished: a part of it may bear no stamp."""
-    if server is not None and server.unfinished:
-        why = "something that belongs to it may not bear its stamp yet"
-        raise unfinished(server.sliver, why, server.instance)
-
-
-def unfinished(sliver_id: str, why: str, where: str = "") -> Conflict:
-    """Return the error of a sliver whose adoption is unfinished."""
-    return Conflict(
-        f"the adoption of sliver {sliver_id} is unfinished",
-        where=where,
-        why=why,
-        remedy="adopt it again, or run `fabric-direct recover`",
-    )
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """Components found of a sliver (in the stamp, held for it, or plugged in), and those not wanted."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from fabric_direct.drivers.contract import DeviceRecord, Port, Server
+from fabric_direct.drivers.contract import DeviceRecord, HostDrivers, Port, Server, VolumeDriver
+from fabric_direct.errors import NotFound
 from fabric_direct.handlers.vm.device_records import components_of
 from fabric_direct.handlers.vm.differences import kind_of
 from fabric_direct.handlers.vm.steps.ports import held_by
+from fabric_direct.handlers.vm.steps.volumes import the_volume
 from fabric_direct.model import (
     Component,
     NodeSliver,
@@ -34,9 +37,47 @@ class OtherDisk:
         return f"volume {self.component.id} is {self.source}, not {self.own or 'its own'}"
 
 
+def other_disks(volumes: VolumeDriver, wanted: NodeSliver, server: Server) -> Iterator[OtherDisk]:
+    """Yield the disks that are other volumes than those that are wanted."""
+    sources = {disk.component: disk.source for disk in server.volumes}
+    for storage in (each for each in wanted.volumes() if each.id in sources):
+        own = _source(volumes, server.sliver, storage)
+        if sources[storage.id] != own:
+            yield OtherDisk(storage, sources[storage.id], own)
+
+
+def is_volume_there(volumes: VolumeDriver, sliver_id: str, storage: Storage) -> bool:
+    """Return whether a component's volume is there, found by itself or among all of the sliver."""
+    if _source(volumes, sliver_id, storage) is not None:
+        return True
+    own = storage.volume is None and volumes.volumes(sliver_id)
+    return any(volume.component == storage.id for volume in own or ())
+
+
+def _source(volumes: VolumeDriver, sliver_id: str, storage: Storage) -> str | None:
+    with suppress(NotFound):
+        return the_volume(volumes, sliver_id, storage).source
+    return None
+
+
 def by_key(components: Iterable[Component]) -> dict[Key, Component]:
     """Return components by what a server has of them, and their id."""
     return {(kind_of(component), component.id): component for component in components}
+
+
+def held_for(
+    drivers: HostDrivers, sliver_id: str, records: Iterable[DeviceRecord]
+) -> dict[Key, Component]:
+    """Return what is held for the sliver, whether a server has it or not."""
+    volumes = drivers.volume.volumes(sliver_id)
+    return by_key(
+        [
+            *map(vnic_of, drivers.network.ports(sliver_id)),
+            # a half-made one has 0 GiB, which no sliver may ask for: it is made anew
+            *(Storage.model_construct(id=v.component, size=v.size) for v in volumes),
+            *components_of(records),
+        ]
+    )
 
 
 def there_of(

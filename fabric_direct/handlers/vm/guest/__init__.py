@@ -2,6 +2,8 @@
 
 ::
 
+    access.py    how it is reached
+    waiting.py   the steps that wait for it
     readiness.py how far it must be, and a warning of what was not seen by then
     inside.py    the guest, looked up when its server exists
     settings.py  which settings a sliver asks for; refused if the site does not access its guests

@@ -4,6 +4,7 @@ They run one after the other: two at once would overwrite each other's ``/etc/fs
 guest's network while the other waits for it.
 """
 
+from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.engine.step import Step
 from fabric_direct.handlers.vm.guest.inside import Inside
 from fabric_direct.handlers.vm.guest.mounts import MountSetting
@@ -16,13 +17,14 @@ from fabric_direct.handlers.vm.steps.guest import (
     Setting,
 )
 from fabric_direct.model import Component, NodeSliver, Storage
+from fabric_direct.site.config import Site
 
 
 class GuestStages:
     """The settings in the guest of one sliver."""
 
-    def __init__(self, inside: Inside) -> None:
-        self._inside = inside
+    def __init__(self, site: Site, drivers: HostDrivers, sliver_id: str) -> None:
+        self._inside = Inside(site, drivers, sliver_id)
         self._bare: set[str] = set()
 
     def wanted(self, sliver: NodeSliver, was: NodeSliver | None = None) -> list[list[Step]]:

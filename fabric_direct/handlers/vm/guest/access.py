@@ -1,0 +1,57 @@
+"""How the guest of a server is reached: its addresses, its console, its login."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fabric_direct.drivers.contract import GuestAddress, GuestDriver, HostDrivers, Image, Server
+from fabric_direct.drivers.guests.guest import Guest
+from fabric_direct.errors import Conflict, DriverError
+from fabric_direct.site.config import Site
+
+# Enough for what a guest says while it boots, host keys included.
+CONSOLE_LINES = 2000
+
+
+@dataclass(frozen=True)
+class GuestAccess:
+    """The way to the guests of a host."""
+
+    site: Site
+    drivers: HostDrivers
+
+    def of(self, server: Server) -> Guest | None:
+        """Return the guest of a server; None where guests are not looked into."""
+        driver = self.drivers.guest
+        return self.by(driver, self._address(server)) if driver else None
+
+    def needed(self, server: Server) -> Guest:
+        """Return the guest of a server, for what was refused where guests are not looked into."""
+        guest = self.of(server)
+        assert guest  # noqa: S101 - what needs a guest is planned only where guests are looked into
+        return guest
+
+    def by(self, driver: GuestDriver, address: GuestAddress) -> Guest:
+        """Return the guest at an address."""
+        return Guest(driver, address, self.drivers.deadline, self.site.limits.guest_boot)
+
+    def where(self, sliver_id: str) -> GuestAddress:
+        """Return what host keys are pinned to."""
+        return GuestAddress(sliver_id, "", "", self._addresses(sliver_id))
+
+    def console(self, sliver_id: str) -> str:
+        """Return what the guest wrote to its console; nothing if that cannot be read."""
+        with suppress(DriverError, Conflict):
+            return self.drivers.compute.console(sliver_id, CONSOLE_LINES)
+        return ""
+
+    def _address(self, server: Server) -> GuestAddress:
+        user = Image.of(self.site, server.stamp.sliver.image).user
+        instance = server.domain or server.instance
+        return GuestAddress(server.sliver, instance, user, self._addresses(server.sliver))
+
+    def _addresses(self, sliver_id: str) -> tuple[str, ...]:
+        """Return where the guest is reached: its floating addresses, or else its own."""
+        ports = self.drivers.network.ports(sliver_id)
+        floating = tuple(p.floating_ip for p in ports if p.floating_ip)
+        own = [p.ipv4 for p in ports] + [p.ipv6 for p in ports]
+        return floating or tuple(str(address.ip) for address in own if address)
