@@ -14,7 +14,7 @@ from fabric_direct.engine.step import Step
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.handlers.handler import field_below
 from fabric_direct.handlers.vm.adoption import PortSteps, adoption_driver, refuse_owned
-from fabric_direct.handlers.vm.server import unfinished
+from fabric_direct.handlers.vm.observe import unfinished
 from fabric_direct.handlers.vm.steps.adoption import FinishPorts
 from fabric_direct.model.adoption import ServiceAdoption
 from fabric_direct.model.networks import ServerPort, VNicPortsSliver

@@ -88,8 +88,7 @@ def _meet(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> list[Step]:
     def meet() -> None:
         guest = access.where(sliver.id)
         if not driver.pins(guest) and not driver.learn(guest, access.console(sliver.id)):
-            with drivers.reads.active():
-                warn(f"its console does not show the guest's host key: {HOW_TO_PIN}")
+            access.tell(f"its console does not show the guest's host key: {HOW_TO_PIN}")
 
     return [Await("host key", meet)]
 

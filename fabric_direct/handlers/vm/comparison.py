@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from fabric_direct.drivers.contract import HostDrivers, Server
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.verify import ReadBack
-from fabric_direct.handlers.vm.device_records import components_of
-from fabric_direct.handlers.vm.devices import SliverDevices, cold_driver
-from fabric_direct.handlers.vm.differences import differences, down, switched_off
-from fabric_direct.handlers.vm.found import other_disks, without
+from fabric_direct.handlers.vm.devices import SliverDevices, cold_driver, components_of
+from fabric_direct.handlers.vm.differences import differences, down, switched_off, without
+from fabric_direct.handlers.vm.found import other_disks
 from fabric_direct.handlers.vm.guest.access import GuestAccess
 from fabric_direct.handlers.vm.observe import observe_server, tenant_of
 from fabric_direct.model import Component, NodeSliver, Observed, SliverRef, State

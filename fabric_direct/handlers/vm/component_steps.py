@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fabric_direct.drivers.contract import DeviceDomain, DeviceRecord, HostDrivers
 from fabric_direct.engine.step import Step
 from fabric_direct.handlers.vm.devices import cold_driver
-from fabric_direct.handlers.vm.found import Key
-from fabric_direct.handlers.vm.server import tenant_now
+from fabric_direct.handlers.vm.differences import Key
+from fabric_direct.handlers.vm.observe import tenant_now
 from fabric_direct.handlers.vm.steps.devices import (
     AttachDevice,
     CleanDevice,

@@ -25,11 +25,10 @@ from fabric_direct.handlers.vm.found import held_for
 from fabric_direct.handlers.vm.guest.settings import refuse_settings
 from fabric_direct.handlers.vm.guest.stages import GuestStages
 from fabric_direct.handlers.vm.guest.waiting import GuestWait
-from fabric_direct.handlers.vm.observe import tenant_of
+from fabric_direct.handlers.vm.observe import read_ahead, refuse_unfinished, tenant_now, tenant_of
 from fabric_direct.handlers.vm.refusal import RESIZE, SIZE, refuse_components
-from fabric_direct.handlers.vm.server import read_ahead, refuse_unfinished, tenant_now
 from fabric_direct.handlers.vm.steps.server import MakeServer, StartServer
-from fabric_direct.model import NodeSliver, Stamp
+from fabric_direct.model import NodeSliver
 from fabric_direct.site.config import Site
 
 
@@ -85,13 +84,9 @@ def _spec(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> ServerSpec:
 
 
 def _already_there(server: Server, sliver: NodeSliver) -> Conflict:
-    was, why = server.stamp.sliver, _difference(server.stamp, sliver.stamp())
-    if any(getattr(was, field) != getattr(sliver, field) for field in SIZE):
-        return already_there(sliver, where=server.instance, why=why, remedy=RESIZE)
-    return already_there(sliver, where=server.instance, why=why)
-
-
-def _difference(was: Stamp, wanted: Stamp) -> str:
-    """Return the first field of a sliver that differs from its stamp: ``name node → other``."""
-    changes = changed_fields(was.sliver, wanted.sliver) or changed_fields(was, wanted)
-    return str(changes[0])
+    """Return the error, with the first field that differs from the stamp: ``name node → other``."""
+    was, wanted = server.stamp, sliver.stamp()
+    first = (changed_fields(was.sliver, wanted.sliver) or changed_fields(was, wanted))[0]
+    other_size = any(getattr(was.sliver, field) != getattr(sliver, field) for field in SIZE)
+    remedy = {"remedy": RESIZE} if other_size else {}
+    return already_there(sliver, where=server.instance, why=str(first), **remedy)

@@ -1,6 +1,6 @@
 """Differences between what was found and what was wanted, a sentence for each."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fabric_direct.handlers.vm.guest.settings import GuestNic, nics
 from fabric_direct.model import (
@@ -13,6 +13,9 @@ from fabric_direct.model import (
     Storage,
     VNic,
 )
+
+Key = tuple[str, str]
+"""What a server has of a component (vNIC, volume or device), and the component's id."""
 
 
 def differences(
@@ -55,13 +58,8 @@ def repairable(wanted: NodeSliver, found: Observed) -> Iterator[str]:
 
     NICs beside these are unplugged; volumes and devices are not: they may hold data.
     """
-    mine = {(kind_of(component), component.id) for component in wanted.components}
-    there = found.model_copy(
-        update={
-            "volumes": tuple(v for v in found.volumes if ("volume", v.component) in mine),
-            "devices": tuple(d for d in found.devices if ("device", d.component) in mine),
-        }
-    )
+    mine = set(map(key_of, wanted.components))
+    there = _only(found, lambda key: key in mine or key[0] == "vNIC")
     yield from _missing_and_unwanted(wanted, there)
     yield from (text for vnic in wanted.vnics() for text in vnic_differences(vnic, there))
     yield from _inside(wanted, there)
@@ -98,7 +96,7 @@ def size(wanted: NodeSliver, found: Observed) -> Iterator[str]:
 def _missing_and_unwanted(
     wanted: NodeSliver, found: Observed, *, devices: bool = True
 ) -> Iterator[str]:
-    every = {(kind_of(c), c.id): c.type for c in wanted.components}
+    every = {key_of(component): component.type for component in wanted.components}
     want = {key: kind for key, kind in every.items() if devices or key[0] != "device"}
     have = {("vNIC", i.component) for i in found.interfaces}
     have |= {("volume", v.component) for v in found.volumes}
@@ -113,11 +111,27 @@ def _missing_and_unwanted(
             yield f"device {device.component} has {device.host_address}, which is not wanted"
 
 
-def kind_of(component: Component) -> str:
-    """Return what a server has of a component: vNIC, volume or device."""
+def without(gone: Iterable[Component], found: Observed) -> Observed:
+    """Return what was observed, but for some components."""
+    keys = set(map(key_of, gone))
+    return _only(found, lambda key: key not in keys)
+
+
+def _only(found: Observed, counts: Callable[[Key], bool]) -> Observed:
+    return found.model_copy(
+        update={
+            "interfaces": tuple(i for i in found.interfaces if counts(("vNIC", i.component))),
+            "volumes": tuple(v for v in found.volumes if counts(("volume", v.component))),
+            "devices": tuple(d for d in found.devices if counts(("device", d.component))),
+        }
+    )
+
+
+def key_of(component: Component) -> Key:
+    """Return what a server has of a component, and its id."""
     if isinstance(component, VNic):
-        return "vNIC"
-    return "volume" if isinstance(component, Storage) else "device"
+        return "vNIC", component.id
+    return "volume" if isinstance(component, Storage) else "device", component.id
 
 
 def vnic_differences(vnic: VNic, found: Observed) -> Iterator[str]:

@@ -3,24 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Self
 
 from fabric_direct.drivers.contract import DeviceRecord, HostDrivers, Port, Server, VolumeDriver
 from fabric_direct.errors import NotFound
-from fabric_direct.handlers.vm.device_records import components_of
-from fabric_direct.handlers.vm.differences import kind_of
+from fabric_direct.handlers.vm.devices import SliverDevices, components_of, unrecorded
+from fabric_direct.handlers.vm.differences import Key, key_of
 from fabric_direct.handlers.vm.steps.ports import held_by
 from fabric_direct.handlers.vm.steps.volumes import the_volume
-from fabric_direct.model import (
-    Component,
-    NodeSliver,
-    Observed,
-    PciComponent,
-    Storage,
-    VNic,
-)
+from fabric_direct.model import Component, NodeSliver, PciComponent, Storage, VNic
+from fabric_direct.site.config import Site
 
-Key = tuple[str, str]
-"""What a server has of a component (vNIC, volume or device), and the component's id."""
 _UNKNOWN = "unknown"
 
 
@@ -62,7 +55,7 @@ def _source(volumes: VolumeDriver, sliver_id: str, storage: Storage) -> str | No
 
 def by_key(components: Iterable[Component]) -> dict[Key, Component]:
     """Return components by what a server has of them, and their id."""
-    return {(kind_of(component), component.id): component for component in components}
+    return {key_of(component): component for component in components}
 
 
 def held_for(
@@ -80,25 +73,50 @@ def held_for(
     )
 
 
-def there_of(
-    server: Server, functions: Iterable[DeviceRecord], held: Mapping[Key, Component]
-) -> dict[Key, Component]:
-    """Return what there is of a sliver: by the stamp, or left by an unfinished operation.
+@dataclass(frozen=True)
+class ServerHoldings:
+    """What there is of a sliver that has a server."""
 
-    What is plugged in counts as much as what is held for it, and is told of by less: its network or
-    volume is not known, unless something else tells of it.
+    server: Server
+    records: tuple[DeviceRecord, ...]
+    """Of its devices, as written down."""
+    functions: tuple[DeviceRecord, ...]
+    """A record for each that the server has, written down or not."""
+    held: Mapping[Key, Component]
+    """What is held for the sliver, whether the server has it or not."""
 
-    :param functions: a record for each that the server has.
-    :param held: what is held for the sliver, whether the server has it or not.
-    """
-    plugged = by_key([*plugged_in(server), *components_of(functions)])
-    return {**plugged, **held, **by_key(server.stamp.sliver.components)}
+    @classmethod
+    def of(cls, site: Site, drivers: HostDrivers, server: Server) -> Self:
+        """Read what belongs to a server."""
+        devices = SliverDevices(site, drivers)
+        records = devices.records(server.sliver)
+        functions = devices.functions(server, records)
+        return cls(server, records, functions, held_for(drivers, server.sliver, records))
 
+    def there(self) -> dict[Key, Component]:
+        """Return what there is: by the stamp, or left by an unfinished operation.
 
-def unwanted(there: Mapping[Key, Component], sliver: NodeSliver) -> list[Component]:
-    """Return what is there and not the sliver's."""
-    wanted = by_key(sliver.components)
-    return [component for key, component in there.items() if key not in wanted]
+        What is plugged in counts as much as what is held for it, and is told of by less: its network or
+        volume is not known, unless something else tells of it.
+        """
+        plugged = by_key([*plugged_in(self.server), *components_of(self.functions)])
+        return {**plugged, **self.held, **by_key(self.server.stamp.sliver.components)}
+
+    def unwanted(self, sliver: NodeSliver) -> list[Component]:
+        """Return what is there and not the sliver's."""
+        wanted = by_key(sliver.components)
+        return [component for key, component in self.there().items() if key not in wanted]
+
+    def misplaced(self, sliver: NodeSliver) -> Iterator[PciComponent]:
+        """Yield the devices that are there by the names of wanted ones, but of other functions."""
+        wanted = {device.id: set(device.bdf) for device in sliver.devices()}
+        for device in components_of(self.functions):
+            if not wanted.get(device.id, set(device.bdf)).issuperset(device.bdf):
+                yield device
+
+    def unrecorded(self) -> tuple[DeviceRecord, ...]:
+        """Return the records that functions lack: they are to be cleaned all the same."""
+        return unrecorded(self.functions, self.records)
 
 
 def in_the_way_of(sliver: NodeSliver, gone: Iterable[Component]) -> Iterator[Component]:
@@ -115,14 +133,6 @@ def plugged_in(server: Server) -> Iterator[Component]:
         yield Storage(id=disk.component, volume=_UNKNOWN)
 
 
-def misplaced(sliver: NodeSliver, functions: Iterable[DeviceRecord]) -> Iterator[PciComponent]:
-    """Yield the devices that a server has by the names of wanted ones, but of other functions."""
-    wanted = {device.id: set(device.bdf) for device in sliver.devices()}
-    for device in components_of(functions):
-        if not wanted.get(device.id, set(device.bdf)).issuperset(device.bdf):
-            yield device
-
-
 def vnic_of(port: Port) -> VNic:
     """Return the vNIC that a port is held for."""
     return VNic(id=port.component, network=port.network, interface=held_by(port))
@@ -131,15 +141,3 @@ def vnic_of(port: Port) -> VNic:
 def devices_of(components: Iterable[Component]) -> list[PciComponent]:
     """Return those that are PCI devices."""
     return [c for c in components if not isinstance(c, VNic | Storage)]
-
-
-def without(gone: Iterable[Component], found: Observed) -> Observed:
-    """Return what was observed, but for some components."""
-    keys = by_key(gone)
-    return found.model_copy(
-        update={
-            "interfaces": tuple(i for i in found.interfaces if ("vNIC", i.component) not in keys),
-            "volumes": tuple(v for v in found.volumes if ("volume", v.component) not in keys),
-            "devices": tuple(d for d in found.devices if ("device", d.component) not in keys),
-        }
-    )

@@ -13,8 +13,8 @@ from fabric_direct.handlers.vm.create import create
 from fabric_direct.handlers.vm.delete import delete, leftovers
 from fabric_direct.handlers.vm.guest.access import GuestAccess
 from fabric_direct.handlers.vm.modify import modify
+from fabric_direct.handlers.vm.observe import server_of
 from fabric_direct.handlers.vm.reconcile import reconcile
-from fabric_direct.handlers.vm.server import server_of
 from fabric_direct.model import NodeSliver, Observed, Sliver, SliverRef
 from fabric_direct.model.adoption import Adoption
 from fabric_direct.site.config import Site

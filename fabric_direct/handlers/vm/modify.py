@@ -21,22 +21,18 @@ from fabric_direct.engine.step import Flow
 from fabric_direct.engine.verify import Verified, Verify
 from fabric_direct.handlers.vm.comparison import ServerComparison
 from fabric_direct.handlers.vm.component_steps import ComponentSteps, record, remove_unused
-from fabric_direct.handlers.vm.device_records import unrecorded
 from fabric_direct.handlers.vm.devices import SliverDevices
 from fabric_direct.handlers.vm.found import (
+    ServerHoldings,
     devices_of,
-    held_for,
     in_the_way_of,
-    misplaced,
     other_disks,
     plugged_in,
-    there_of,
-    unwanted,
 )
 from fabric_direct.handlers.vm.guest.settings import refuse_settings
 from fabric_direct.handlers.vm.guest.stages import GuestStages
 from fabric_direct.handlers.vm.guest.waiting import GuestWait
-from fabric_direct.handlers.vm.observe import tenant_of
+from fabric_direct.handlers.vm.observe import server_of, tenant_of
 from fabric_direct.handlers.vm.refusal import (
     refuse_adopted_vlans,
     refuse_components,
@@ -45,7 +41,6 @@ from fabric_direct.handlers.vm.refusal import (
     refuse_other_disks,
     refuse_other_sizes,
 )
-from fabric_direct.handlers.vm.server import server_of
 from fabric_direct.handlers.vm.steps.server import WriteStamp
 from fabric_direct.model import NodeSliver, State
 from fabric_direct.site.config import Site
@@ -55,7 +50,7 @@ def modify(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
     """Return what turns the server that is there into the one asked for."""
     server = server_of(drivers, sliver.id)
     was, runs = server.stamp.sliver, server.state is State.RUNNING
-    devices, tenant = SliverDevices(site, drivers), tenant_of(drivers, server)
+    tenant = tenant_of(drivers, server)
     refuse_fixed(server, sliver)
     refuse_other_sizes(drivers.volume.volumes(sliver.id), sliver)
     others = tuple(other_disks(drivers.volume, sliver, server))
@@ -63,15 +58,12 @@ def modify(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
     refuse_components(drivers, sliver, tenant)
     refuse_settings(drivers, sliver)
     refuse_crowd(drivers, was, sliver, tenant, [c.id for c in plugged_in(server)])
-    refuse_adopted_vlans(was, sliver, partial(devices.plugged, server))
+    refuse_adopted_vlans(was, sliver, partial(SliverDevices(site, drivers).plugged, server))
 
-    records = devices.records(sliver.id)
-    functions, held = devices.functions(server, records), held_for(drivers, sliver.id, records)
-    missing = unrecorded(functions, records)
-    there = there_of(server, functions, held)
-    gone = unwanted(there, sliver)
+    has = ServerHoldings.of(site, drivers, server)
+    there, gone, missing = has.there(), has.unwanted(sliver), has.unrecorded()
     orphans = (other.component for other in others)
-    in_the_way = [*in_the_way_of(sliver, gone), *orphans, *misplaced(sliver, functions)]
+    in_the_way = [*in_the_way_of(sliver, gone), *orphans, *has.misplaced(sliver)]
     later = [component for component in gone if component not in in_the_way]
     kept = [vnic for vnic in sliver.vnics() if ("vNIC", vnic.id) in there]
     added = [vnic for vnic in sliver.vnics() if vnic not in kept]
@@ -94,7 +86,7 @@ def modify(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
         *(settings.unwanted(was, sliver) if runs else []),
         [steps.unplug(component) for component in later],
         steps.power_cycle(devices_of(gone), "power cycle without them") if runs else [],
-        steps.removals([*gone, *held.values()], (*records, *missing)),
+        steps.removals([*gone, *has.held.values()], (*has.records, *missing)),
         remove_unused(drivers, unused),
         [WriteStamp(drivers.compute, server.stamp.of(sliver))],
         [Verified(read_back)],

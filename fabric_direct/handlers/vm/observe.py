@@ -1,8 +1,10 @@
 """A server and all that belongs to it, read from the substrate."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Literal
 
+from fabric_direct.calls.deadline import at_once
 from fabric_direct.drivers.contract import (
     DeviceDomain,
     HostDrivers,
@@ -12,7 +14,7 @@ from fabric_direct.drivers.contract import (
     Server,
 )
 from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDevice, GuestLink
-from fabric_direct.errors import DriverError
+from fabric_direct.errors import Conflict, DriverError, NotFound
 from fabric_direct.handlers.vm.steps.ports import is_plugged_into
 from fabric_direct.model import (
     Observed,
@@ -24,11 +26,46 @@ from fabric_direct.model import (
 )
 
 
+def server_of(drivers: HostDrivers, sliver_id: str) -> Server:
+    """Return the server.
+
+    :raises NotFound: if it is not there.
+    :raises Conflict: if its adoption is unfinished.
+    """
+    server = drivers.compute.find(sliver_id)
+    if server is None:
+        raise NotFound(f"sliver {sliver_id} is not there", where=drivers.host)
+    refuse_unfinished(server)
+    return server
+
+
+def refuse_unfinished(server: Server | None) -> None:
+    """Raise Conflict if a server's adoption is unfinished: a part of it may bear no stamp."""
+    if server is not None and server.unfinished:
+        why = "something that belongs to it may not bear its stamp yet"
+        raise unfinished(server.sliver, why, server.instance)
+
+
+def unfinished(sliver_id: str, why: str, where: str = "") -> Conflict:
+    """Return the error of a sliver whose adoption is unfinished."""
+    return Conflict(
+        f"the adoption of sliver {sliver_id} is unfinished",
+        where=where,
+        why=why,
+        remedy="adopt it again, or run `fabric-direct recover`",
+    )
+
+
+def read_ahead(drivers: HostDrivers, sliver_id: str) -> None:
+    """Ask a cloud at once for what is asked for one after the other: the read cache keeps it."""
+    if drivers.compute.cloud:
+        at_once(
+            partial(drivers.network.ports, sliver_id), partial(drivers.volume.volumes, sliver_id)
+        )
+
+
 def observe_server(
-    drivers: HostDrivers,
-    server: Server,
-    guest: Guest | None,
-    others: Iterable[PciComponent] = (),
+    drivers: HostDrivers, server: Server, guest: Guest | None, others: Iterable[PciComponent] = ()
 ) -> Observed:
     """Return what is there; the guest is asked only while the server runs.
 
@@ -54,6 +91,12 @@ def observe_server(
 def tenant_of(drivers: HostDrivers, server: Server) -> DeviceDomain:
     """Return whom the devices of a server are passed through to."""
     return DeviceDomain(server.sliver, server.instance if drivers.compute.cloud else None)
+
+
+def tenant_now(drivers: HostDrivers, sliver_id: str) -> DeviceDomain:
+    """Return whom the sliver's devices are passed through to, as found now."""
+    server = drivers.compute.find(sliver_id)
+    return tenant_of(drivers, server) if server else DeviceDomain(sliver_id)
 
 
 def _interfaces(

@@ -18,22 +18,12 @@ from fabric_direct.errors import Conflict, Refused, Unsupported
 from fabric_direct.handlers.handler import Repair
 from fabric_direct.handlers.vm.comparison import ServerComparison, device_differences
 from fabric_direct.handlers.vm.component_steps import ComponentSteps, record
-from fabric_direct.handlers.vm.device_records import unrecorded
-from fabric_direct.handlers.vm.devices import SliverDevices
 from fabric_direct.handlers.vm.differences import place, power, repairable
-from fabric_direct.handlers.vm.found import (
-    held_for,
-    is_volume_there,
-    misplaced,
-    other_disks,
-    there_of,
-    unwanted,
-)
+from fabric_direct.handlers.vm.found import ServerHoldings, is_volume_there, other_disks
 from fabric_direct.handlers.vm.guest.access import GuestAccess
 from fabric_direct.handlers.vm.guest.stages import GuestStages
 from fabric_direct.handlers.vm.guest.waiting import GuestWait
-from fabric_direct.handlers.vm.observe import tenant_of
-from fabric_direct.handlers.vm.server import server_of
+from fabric_direct.handlers.vm.observe import server_of, tenant_of
 from fabric_direct.handlers.vm.steps.ports import ReleasePort
 from fabric_direct.model import NodeSliver, Observed, PciComponent, SliverRef, State, VNic
 from fabric_direct.site.config import Site
@@ -48,14 +38,8 @@ def reconcile(site: Site, drivers: HostDrivers, ref: SliverRef) -> Repair:
     reasons = dict(_irreparable(drivers, wanted, server, found))
     kept = (c for c in wanted.components if c.id not in reasons)
     target = wanted.model_copy(update={"components": tuple(kept)})
-    mended = {
-        *repairable(target, found),
-        *device_differences(drivers, target, server, found),
-    }
-    beyond = [
-        *(d for d in found.differences if d not in mended),
-        *filter(None, reasons.values()),
-    ]
+    mended = {*repairable(target, found), *device_differences(drivers, target, server, found)}
+    beyond = [*(d for d in found.differences if d not in mended), *filter(None, reasons.values())]
     flow = _repair(site, drivers, target, server) if mended else Flow.of()
     return Repair(wanted, found, flow, tuple(beyond))
 
@@ -106,11 +90,8 @@ def _refusal(drivers: HostDrivers, device: PciComponent, tenant: DeviceDomain) -
 def _repair(site: Site, drivers: HostDrivers, target: NodeSliver, server: Server) -> Flow:
     """Return what makes these components of the server's stamp so again."""
     wanted, runs = server.stamp.sliver, server.state is State.RUNNING
-    devices = SliverDevices(site, drivers)
-    records = devices.records(target.id)
-    functions = devices.functions(server, records)
-    there = there_of(server, functions, held_for(drivers, target.id, records))
-    strays = [c for c in unwanted(there, wanted) if isinstance(c, VNic)]
+    has = ServerHoldings.of(site, drivers, server)
+    strays = [c for c in has.unwanted(wanted) if isinstance(c, VNic)]
     steps = ComponentSteps(drivers, target, site.limits.detach)
     inside = GuestStages(site, drivers, target.id)
     settings = inside.lasting(target) if runs and drivers.guest else []
@@ -122,18 +103,14 @@ def _repair(site: Site, drivers: HostDrivers, target: NodeSliver, server: Server
         found = _compared(site, drivers, now, inside=look_inside)
         settable = inside.but_bare(target)
         return ReadBack(
-            found,
-            (
-                *repairable(settable, found),
-                *device_differences(drivers, target, now, found),
-            ),
+            found, (*repairable(settable, found), *device_differences(drivers, target, now, found))
         )
 
     return Flow.of(
-        record(drivers, unrecorded(functions, records)),
+        record(drivers, has.unrecorded()),
         [
-            *steps.unplug_changed(there, target.vnics()),
-            *map(steps.unplug, (*strays, *misplaced(target, functions))),
+            *steps.unplug_changed(has.there(), target.vnics()),
+            *map(steps.unplug, (*strays, *has.misplaced(target))),
         ],
         steps.ports(target.vnics()),
         steps.plugs() + steps.attachments(wanted),

@@ -5,7 +5,6 @@
     access.py    how it is reached
     waiting.py   the steps that wait for it
     readiness.py how far it must be, and a warning of what was not seen by then
-    inside.py    the guest, looked up when its server exists
     settings.py  which settings a sliver asks for; refused if the site does not access its guests
     stages.py    the stages of a flow that set them, or remove them
     nics.py      a NIC's addresses: find it, choose its network manager, set, read back

@@ -3,9 +3,19 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fabric_direct.drivers.contract import GuestAddress, GuestDriver, HostDrivers, Image, Server
+from fabric_direct.calls.read_cache import warn
+from fabric_direct.drivers.contract import (
+    DeviceDomain,
+    GuestAddress,
+    GuestDriver,
+    HostDrivers,
+    Image,
+    Server,
+)
+from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import Conflict, DriverError
+from fabric_direct.handlers.vm.observe import server_of, tenant_now
 from fabric_direct.site.config import Site
 
 # Enough for what a guest says while it boots, host keys included.
@@ -44,6 +54,11 @@ class GuestAccess:
             return self.drivers.compute.console(sliver_id, CONSOLE_LINES)
         return ""
 
+    def tell(self, text: str) -> None:
+        """Warn the caller of the operation, from a step as well."""
+        with self.drivers.reads.active():
+            warn(text)
+
     def _address(self, server: Server) -> GuestAddress:
         user = Image.of(self.site, server.stamp.sliver.image).user
         instance = server.domain or server.instance
@@ -55,3 +70,18 @@ class GuestAccess:
         floating = tuple(p.floating_ip for p in ports if p.floating_ip)
         own = [p.ipv4 for p in ports] + [p.ipv6 for p in ports]
         return floating or tuple(str(address.ip) for address in own if address)
+
+
+@dataclass(frozen=True)
+class Inside(GuestAccess):
+    """The guest of one sliver, as what is set in it needs it: when its server is there."""
+
+    sliver: str
+
+    def root(self) -> GuestRoot:
+        """Return the guest, to run commands in as root."""
+        return GuestRoot(self.needed(server_of(self.drivers, self.sliver)))
+
+    def tenant(self) -> DeviceDomain:
+        """Return whom its devices are passed through to."""
+        return tenant_now(self.drivers, self.sliver)

@@ -4,12 +4,11 @@ import re
 from contextlib import suppress
 
 from fabric_direct.calls.deadline import wait_until
-from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import VIRTIO_SERIAL, Guest, GuestDisk
 from fabric_direct.errors import Conflict, DriverError, NotFound, Unsupported
-from fabric_direct.handlers.vm.guest.inside import Inside
+from fabric_direct.handlers.vm.guest.access import Inside
 from fabric_direct.handlers.vm.steps.volumes import plugged_volume
 from fabric_direct.model import Storage
 
@@ -108,8 +107,8 @@ class MountSetting:
         """Make a file system on a volume of ours that nobody has written to; return its entry."""
         why = self._why_not(root, disk)
         if why:
-            with self._inside.drivers.reads.active():
-                warn(f"volume {self._storage.id} is not mounted at {self._directory}: {why}")
+            volume, directory = self._storage.id, self._directory
+            self._inside.tell(f"volume {volume} is not mounted at {directory}: {why}")
             return None
         root.do("mkfs.ext4", "-q", disk.path)
         return self._line(root, disk)

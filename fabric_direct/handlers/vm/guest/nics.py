@@ -19,7 +19,7 @@ from fabric_direct.drivers.guests.configure.openbsd import OpenBsd
 from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import DriverError, NotFound, NotVerified, TimedOut
-from fabric_direct.handlers.vm.guest.inside import Inside
+from fabric_direct.handlers.vm.guest.access import Inside
 from fabric_direct.handlers.vm.guest.settings import GuestNic
 from fabric_direct.handlers.vm.observe import plugged_devices
 from fabric_direct.model import VNic

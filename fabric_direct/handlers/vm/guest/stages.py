@@ -6,7 +6,7 @@ guest's network while the other waits for it.
 
 from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.engine.step import Step
-from fabric_direct.handlers.vm.guest.inside import Inside
+from fabric_direct.handlers.vm.guest.access import Inside
 from fabric_direct.handlers.vm.guest.mounts import MountSetting
 from fabric_direct.handlers.vm.guest.nics import NicSetting
 from fabric_direct.handlers.vm.guest.settings import mounts, nics
@@ -16,7 +16,7 @@ from fabric_direct.handlers.vm.steps.guest import (
     SetInGuest,
     Setting,
 )
-from fabric_direct.model import Component, NodeSliver, Storage
+from fabric_direct.model import NodeSliver
 from fabric_direct.site.config import Site
 
 
@@ -53,10 +53,8 @@ class GuestStages:
 
     def but_bare(self, sliver: NodeSliver) -> NodeSliver:
         """Return the sliver without mounts of volumes that were found to have no file system."""
-        components = tuple(map(self._unless_bare, sliver.components))
+        components = tuple(
+            c.model_copy(update={"mount": None}) if c.id in self._bare else c
+            for c in sliver.components
+        )
         return sliver.model_copy(update={"components": components})
-
-    def _unless_bare(self, component: Component) -> Component:
-        if isinstance(component, Storage) and component.id in self._bare:
-            return component.model_copy(update={"mount": None})
-        return component

@@ -4,8 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from fabric_direct.calls.read_cache import warn
-from fabric_direct.drivers.contract import HostDrivers, Port
+from fabric_direct.drivers.contract import Port
 from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Step
@@ -14,32 +13,27 @@ from fabric_direct.errors import TimedOut, Unreachable, Unsupported
 from fabric_direct.handlers.vm.guest.access import CONSOLE_LINES, GuestAccess
 from fabric_direct.handlers.vm.guest.readiness import Readiness
 from fabric_direct.handlers.vm.guest.settings import mounts, nics
-from fabric_direct.handlers.vm.observe import plugged_devices
-from fabric_direct.handlers.vm.server import server_of, tenant_now
+from fabric_direct.handlers.vm.observe import plugged_devices, server_of, tenant_now
 from fabric_direct.handlers.vm.steps.guest import KnowGuest
 from fabric_direct.model import NodeSliver, Stamp, VNic
-from fabric_direct.site.config import Site
 
 
 @dataclass(frozen=True)
-class GuestWait:
+class GuestWait(GuestAccess):
     """The wait for the guest of one sliver."""
 
-    site: Site
-    drivers: HostDrivers
     sliver: NodeSliver
 
     def known(self) -> list[Step]:
         """Return the step that pins the guest's host key, if its driver needs one."""
-        driver, access = self.drivers.guest, self._access()
-        readiness = self._readiness(self.sliver.stamp(), self.sliver)
+        driver, readiness = self.drivers.guest, self._readiness(self.sliver.stamp(), self.sliver)
         if driver is None or not driver.keys or not readiness.looks:
             return []
-        where = partial(access.where, self.sliver.id)
+        where = partial(self.where, self.sliver.id)
 
         def learn() -> bool:
             limit = self.drivers.deadline.remaining(self.site.limits.guest_boot)
-            guest = access.by(driver, where())
+            guest = self.by(driver, where())
             console = partial(self.drivers.compute.console, self.sliver.id, CONSOLE_LINES)
             return readiness.meet(guest, console, timeout=limit)
 
@@ -66,15 +60,15 @@ class GuestWait:
         That is None if it was not logged in to.
         """
         server = server_of(self.drivers, self.sliver.id)
-        guest = self._access().needed(server)
+        guest = self.needed(server)
         wanted = {vnic.id: vnic for vnic in self.sliver.vnics()}
         ports = [
             port
             for port in self.drivers.network.ports(self.sliver.id)
-            if port.component in wanted and _comes_by_itself(port, wanted[port.component])
+            if (vnic := wanted.get(port.component)) and _comes_by_itself(port, vnic)
         ]
         stamp, slivers = server.stamp.of(self.sliver), filter(None, (self.sliver, was))
-        console = partial(self._access().console, self.sliver.id)
+        console = partial(self.console, self.sliver.id)
         return guest, self._readiness(stamp, *slivers).wait(guest, ports, console)
 
     def _await_devices(self, guest: Guest, boot: Boot) -> None:
@@ -90,7 +84,7 @@ class GuestWait:
             restarts = boot in {Boot.FINISHED, Boot.UNKNOWN}
             why = f"the guest was {'' if restarts else 'not '}restarted"
             why += ", for" if restarts else ", as it does not say that its boot has ended:"
-            self._warn(f"{why} {error}")
+            self.tell(f"{why} {error}")
             if not restarts:
                 return
             timeout = self.site.limits.detach
@@ -106,19 +100,12 @@ class GuestWait:
         try:
             guest.wait_devices(plugged, timeout=self.drivers.deadline.remaining(limit))
         except Unsupported as error:
-            self._warn(str(error))
+            self.tell(str(error))
 
     def _readiness(self, stamp: Stamp, *slivers: NodeSliver) -> Readiness:
         """Return the wait for a guest, in which these slivers may have settings."""
         settings = any(nics(sliver) or mounts(sliver) for sliver in slivers)
         return Readiness(self.site, self.drivers, stamp, settings=settings)
-
-    def _access(self) -> GuestAccess:
-        return GuestAccess(self.site, self.drivers)
-
-    def _warn(self, text: str) -> None:
-        with self.drivers.reads.active():
-            warn(text)
 
 
 def _comes_by_itself(port: Port, vnic: VNic) -> bool:
