@@ -64,19 +64,18 @@ def _read_back(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> ReadBack
     server = drivers.compute.find(sliver.id)
     if server is None or server.unfinished or server.stamp != sliver.stamp():
         return ReadBack(None, ("the server does not bear its stamp",))
-    found = ServerComparison(site, drivers).observe(sliver)
-    return ReadBack(found, tuple(_unstamped(drivers, sliver, tenant_of(drivers, server))))
-
-
-def _unstamped(drivers: HostDrivers, sliver: NodeSliver, tenant: DeviceDomain) -> Iterator[str]:
+    found, tenant = ServerComparison(site, drivers).observe(sliver), tenant_of(drivers, server)
     held = {p.component for p in drivers.network.ports(sliver.id)}
     held |= {v.component for v in drivers.volume.volumes(sliver.id)}
     own = {vnic.id for vnic in sliver.vnics()}
     own |= {storage.id for storage in sliver.volumes() if storage.size is not None}
-    yield from (f"{name} does not bear its stamp" for name in sorted(own - held))
-    for device in sliver.devices():
-        if not drivers.device(device).is_adopted(device, tenant):
-            yield f"{device.type} {device.id} is not recorded"
+    unstamped = (f"{name} does not bear its stamp" for name in sorted(own - held))
+    unrecorded = (
+        f"{device.type} {device.id} is not recorded"
+        for device in sliver.devices()
+        if not drivers.device(device).is_adopted(device, tenant)
+    )
+    return ReadBack(found, (*unstamped, *unrecorded))
 
 
 def _meet(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> list[Step]:

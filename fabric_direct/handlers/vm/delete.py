@@ -13,7 +13,7 @@ from itertools import chain
 
 from fabric_direct.calls.deadline import at_once
 from fabric_direct.drivers.contract import DeviceRecord, HostDrivers
-from fabric_direct.engine.step import Flow, Step
+from fabric_direct.engine.step import Flow
 from fabric_direct.handlers.vm.component_steps import clean, record, remove_unused
 from fabric_direct.handlers.vm.devices import SliverDevices, unrecorded
 from fabric_direct.handlers.vm.guest.access import GuestAccess
@@ -31,20 +31,20 @@ def delete(site: Site, drivers: HostDrivers, ref: SliverRef) -> Flow:
     read_ahead(drivers, ref.id)
     compute, network, volume = drivers.compute, drivers.network, drivers.volume
     held, volumes, unused = network.ports(ref.id), volume.volumes(ref.id), network.unused()
-    floating = [port.component for port in held if port.floating_ip]
     server = compute.find(ref.id)
     refuse_unfinished(server)
     devices = SliverDevices(site, drivers)
     records = devices.records(ref.id)
     functions = devices.functions(server, records) if server else ()
     missing = unrecorded(functions, records)
+    where, guest = GuestAccess(site, drivers).where(ref.id), drivers.guest
     return Flow.of(
         record(drivers, missing),
         [
             RemoveServer(compute, ref.id),
-            *(ReleaseFloatingIp(network, ref.id, component) for component in floating),
+            *(ReleaseFloatingIp(network, ref.id, p.component) for p in held if p.floating_ip),
         ],
-        _forget(site, drivers, ref),
+        [ForgetGuest(guest, where)] if guest and guest.pins(where) else [],
         [
             *(ReleasePort(network, ref.id, port.component) for port in held),
             *(RemoveVolume(volume, ref.id, each.component) for each in volumes),
@@ -53,11 +53,6 @@ def delete(site: Site, drivers: HostDrivers, ref: SliverRef) -> Flow:
         remove_unused(drivers, unused),
         owns_everything=True,
     )
-
-
-def _forget(site: Site, drivers: HostDrivers, ref: SliverRef) -> list[Step]:
-    where, driver = GuestAccess(site, drivers).where(ref.id), drivers.guest
-    return [ForgetGuest(driver, where)] if driver and driver.pins(where) else []
 
 
 def leftovers(site: Site, drivers: HostDrivers, ref: SliverRef) -> tuple[str, ...]:

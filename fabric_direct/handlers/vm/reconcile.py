@@ -32,7 +32,9 @@ from fabric_direct.site.config import Site
 def reconcile(site: Site, drivers: HostDrivers, ref: SliverRef) -> Repair:
     """Return what puts back what others took away, and sets what they changed."""
     server = server_of(drivers, ref.id)
-    wanted, found = server.stamp.sliver, _as_stamped(site, drivers, server)
+    wanted, found = server.stamp.sliver, _as_stamped(site, drivers, server, inside=False)
+    if drivers.guest and not found.differences:  # only then is its guest looked into
+        found = _as_stamped(site, drivers, server, inside=True)
     if not found.differences:
         return Repair(wanted, found, Flow.of())
     reasons = dict(_irreparable(drivers, wanted, server, found))
@@ -44,14 +46,7 @@ def reconcile(site: Site, drivers: HostDrivers, ref: SliverRef) -> Repair:
     return Repair(wanted, found, flow, tuple(beyond))
 
 
-def _as_stamped(site: Site, drivers: HostDrivers, server: Server) -> Observed:
-    """Compare the server with its stamp; its guest is looked into only if nothing else differs."""
-    found = _compared(site, drivers, server, inside=False)
-    whole = drivers.guest and not found.differences
-    return _compared(site, drivers, server, inside=True) if whole else found
-
-
-def _compared(site: Site, drivers: HostDrivers, server: Server, *, inside: bool) -> Observed:
+def _as_stamped(site: Site, drivers: HostDrivers, server: Server, *, inside: bool) -> Observed:
     """Compare the server with its stamp; one that somebody stopped may stay so."""
     guest = GuestAccess(site, drivers).of(server) if inside else None
     found = ServerComparison(site, drivers).whole(server.stamp.sliver, server, guest)
@@ -100,7 +95,7 @@ def _repair(site: Site, drivers: HostDrivers, target: NodeSliver, server: Server
     def unrepaired(*, look_inside: bool = False) -> ReadBack:
         drivers.reads.invalidate("servers")
         now = server_of(drivers, target.id)
-        found = _compared(site, drivers, now, inside=look_inside)
+        found = _as_stamped(site, drivers, now, inside=look_inside)
         settable = inside.but_bare(target)
         return ReadBack(
             found, (*repairable(settable, found), *device_differences(drivers, target, now, found))
