@@ -10,6 +10,7 @@ from fabric_direct.model.services import L3VPN, SERVICES
 from fabric_direct.site.config import Site
 from labs.network import al2s_standin
 from labs.network.al2s_standin import ACCESS_KEY, OWNER, Al2s
+from tests.limits import PATIENT
 from tests.trust.clock import skipping_pauses
 
 ID = "0f8d2c7e-1b5a-4e0e-9f5e-2f6a1f0c9d11"
@@ -67,7 +68,7 @@ def site(al2s: Al2s, fake_site: Site, tmp_path: Path) -> Iterator[Site]:
     values = fake_site.model_dump() | {
         "drivers": fake_site.drivers | dict.fromkeys(SERVICES, "al2s"),
         "services": {"al2s": controller},
-        "limits": {"call": 3.0, "unanswered": 0.0, "busy": 0.1},
+        "limits": {"call": PATIENT["call"], "unanswered": 0.0, "busy": 0.1},
     }
     with skipping_pauses():
         yield Site.model_validate(values)

@@ -10,6 +10,7 @@ from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.site.config import Site
 from labs.network import nso_standin
 from labs.network.nso_standin import PASSWORD, USER, Controller
+from tests.limits import PATIENT
 from tests.trust.clock import skipping_pauses
 
 ID = "0f8d2c7e-1b5a-4e0e-9f5e-2f6a1f0c9d11"
@@ -87,7 +88,7 @@ def site(nso: Controller, fake_site: Site, tmp_path: Path) -> Iterator[Site]:
     values = fake_site.model_dump() | {
         "drivers": fake_site.drivers | dict.fromkeys(SERVICES, "nso"),
         "services": {"nso": controller},
-        "limits": {"call": 1.5, "unanswered": 0.0, "busy": 0.1},
+        "limits": {"call": PATIENT["call"], "unanswered": 0.0, "busy": 0.1},
     }
     with skipping_pauses():
         yield Site.model_validate(values)
