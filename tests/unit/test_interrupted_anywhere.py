@@ -219,8 +219,13 @@ def test_no_change_begins_after_an_interruption(
         there = place(case)
         outcome, made = there.carry_out(at, steps=1)
 
+        assert made.after is not None
+        before = made.all[: len(made.all) - len(made.after)]
+        if any(map(is_changing, before)):  # of two hosts, which one is asked first is not said
+            assert at > 1
+            continue
         assert is_interrupted(outcome)
-        assert not any(is_changing(call) for call in made.all)
+        assert not any(map(is_changing, made.after))
         assert outcome.left == ()
         assert not there.unfinished()
 
