@@ -134,8 +134,9 @@ class HttpApi:
         :raises Unreachable: with :class:`Unclear` as its cause if the request may have been sent.
         :raises TimedOut: likewise.
         """
+        self._refuse_in_clear()
         limit, url = time_left(self._limit), self._access.url.rstrip("/") + path
-        how = self._how() | {"auth": auth}
+        how = {"verify": self._trusted, "timeout": limit, "trust_env": False, "auth": auth}
         try:
             return call_within(limit, said, _exchange, method, url, body, dict(headers), how)
         except TimedOut as error:
@@ -150,11 +151,6 @@ class HttpApi:
 
     def _silent(self, kind: type[FabricDirectError], why: str) -> FabricDirectError:
         return self.error(kind, f"{self._access.name} does not answer", why, self._up)
-
-    def _how(self) -> Json:
-        self._refuse_in_clear()
-        timeout = httpx.Timeout(time_left(self._limit))
-        return {"verify": self._trusted, "timeout": timeout, "trust_env": False}
 
     def _refuse_in_clear(self) -> None:
         address = urlsplit(self._access.url)
