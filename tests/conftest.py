@@ -65,8 +65,11 @@ def fakes(site: Site) -> Iterator[Substrate]:
 
 
 @pytest.fixture
-def processor(site: Site, fakes: Substrate) -> Iterator[HandlerProcessor]:
-    with HandlerProcessor(site) as processor:
+def processor(
+    request: pytest.FixtureRequest, site: Site, fakes: Substrate
+) -> Iterator[HandlerProcessor]:
+    serial = request.node.get_closest_marker("serial_steps")
+    with HandlerProcessor(site, step_workers=1 if serial else 32) as processor:
         yield processor
         fakes.mend()
 

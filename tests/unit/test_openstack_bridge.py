@@ -66,7 +66,6 @@ def site(api: OpenStackApi, tmp_path: Path) -> Site:
         state_dir=tmp_path / "state",
         openstack={"external_network": "public"},
         networks={"red": {**SUBNET, "subnet": "10.20.1.0/24"}},
-        limits={"call": 1},
     )
 
 

@@ -51,12 +51,12 @@ def neutron(api: OpenStackApi) -> Iterator[Neutron]:
 
 @pytest.fixture
 def compute(api: OpenStackApi, neutron: Neutron) -> OpenStackCompute:
-    return OpenStackCompute(api.site(limits={"call": 1}))
+    return OpenStackCompute(api.site())
 
 
 @pytest.fixture
 def network(api: OpenStackApi, neutron: Neutron) -> OpenStackNetwork:
-    return OpenStackNetwork(api.site(limits={"call": 1}), "")
+    return OpenStackNetwork(api.site(), "")
 
 
 @pytest.fixture

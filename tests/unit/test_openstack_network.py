@@ -109,7 +109,6 @@ def site(api: OpenStackApi, tmp_path: Path) -> Site:
         state_dir=tmp_path / "state",
         networks=NETWORKS,
         openstack={"external_network": "public"},
-        limits={"call": 1},
     )
 
 

@@ -173,7 +173,7 @@ def site(fake_site: Site) -> Site:
     values = fake_site.model_dump() | {
         "drivers": fake_site.drivers | {"Switch": "p4switch"},
         "p4_switches": {"p4": {"ssh": "ssh://root@192.0.2.4", "user": "tenant"}},
-        "limits": {"call": 2.0, "create": 5.0, "unanswered": 0.0, "busy": 0.1},
+        "limits": {"unanswered": 0.0, "busy": 0.1},
     }
     return Site.model_validate(values)
 

@@ -189,7 +189,7 @@ class TestWhileAnotherHostHangs:
 
         In earnest: while one host hangs another one is read.
         """
-        limits = site.limits.model_copy(update={"call": 2.0, "probe": 2.0})
+        limits = site.limits.model_copy(update={"call": 6.0, "probe": 6.0})
         w2.hang()
 
         with HandlerProcessor(site.model_copy(update={"limits": limits})) as hasty:
