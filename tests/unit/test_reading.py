@@ -59,14 +59,14 @@ def shelf() -> Iterator[OneShelf]:
 
 
 @pytest.fixture
-def reads_() -> ReadCache:
+def cache() -> ReadCache:
     return ReadCache()
 
 
 @pytest.fixture
-def driver(shelf: OneShelf, reads_: ReadCache) -> OneShelf:
+def driver(shelf: OneShelf, cache: ReadCache) -> OneShelf:
     marks = reading(Shelf)
-    return bounded(shelf, "shelf", Deadline.within(60), 60, reading=marks, reads=reads_)
+    return bounded(shelf, "shelf", Deadline.within(60), 60, reading=marks, reads=cache)
 
 
 def test_the_marks_of_a_contract_are_those_of_all_that_it_is_composed_of() -> None:
@@ -102,11 +102,11 @@ class TestWhatIsAskedOnce:
         assert driver.find("cup") == "cup: True"
 
     def test_is_asked_again_when_it_is_read_back(
-        self, driver: OneShelf, shelf: OneShelf, reads_: ReadCache
+        self, driver: OneShelf, shelf: OneShelf, cache: ReadCache
     ) -> None:
         driver.find("cup")
         shelf.has.add("cup")
-        reads_.invalidate("servers")
+        cache.invalidate("servers")
 
         assert driver.find("cup") == "cup: True"
 
@@ -129,20 +129,20 @@ class TestWhatIsAskedOnce:
 
         assert shelf.asked == 2
 
-    def test_drivers_that_share_a_cache_do_not_share_answers(self, reads_: ReadCache) -> None:
+    def test_drivers_that_share_a_cache_do_not_share_answers(self, cache: ReadCache) -> None:
         marks, shelves = reading(Shelf), (OneShelf(), OneShelf())
         shelves[1].has.add("cup")
         both = [
-            bounded(s, "shelf", Deadline.within(60), 60, reading=marks, reads=reads_)
+            bounded(s, "shelf", Deadline.within(60), 60, reading=marks, reads=cache)
             for s in shelves
         ]
 
         assert [each.find("cup") for each in both] == ["cup: False", "cup: True"]
 
-    def test_a_change_of_one_driver_is_one_to_all(self, reads_: ReadCache) -> None:
+    def test_a_change_of_one_driver_is_one_to_all(self, cache: ReadCache) -> None:
         marks, shelves = reading(Shelf), (OneShelf(), OneShelf())
         one, other = (
-            bounded(s, "shelf", Deadline.within(60), 60, reading=marks, reads=reads_)
+            bounded(s, "shelf", Deadline.within(60), 60, reading=marks, reads=cache)
             for s in shelves
         )
         one.find("cup")
