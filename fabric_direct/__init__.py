@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fabric_direct.calls.waiting import Waiting
-    from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
+    from fabric_direct.drivers.contract import (
+        BareMetalNode,
+        FoundPort,
+        FoundServer,
+        HostDevice,
+        NodeCondition,
+        NodePort,
+        Server,
+    )
     from fabric_direct.errors import (
         Conflict,
         Denied,
@@ -116,6 +124,7 @@ __all__ = [
     "Adoption",
     "Adoptions",
     "Attachment",
+    "BareMetalNode",
     "BuildPlan",
     "Capacities",
     "Conflict",
@@ -155,6 +164,8 @@ __all__ = [
     "Mirror",
     "NetworkSliver",
     "NoHost",
+    "NodeCondition",
+    "NodePort",
     "NodeSliver",
     "NotFound",
     "NotOurs",
@@ -221,7 +232,7 @@ __all__ = [
 
 _HOMES = {
     "calls.waiting": "Waiting",
-    "drivers.contract": "FoundPort FoundServer HostDevice Server",
+    "drivers.contract": "BareMetalNode FoundPort FoundServer HostDevice NodeCondition NodePort Server",
     "errors": (
         "Conflict Denied DeviceClaimed DeviceInUse DeviceLost DeviceUnclean DriverError "
         "FabricDirectError Interrupted InvalidSite InvalidSliver NoHost NotFound NotOurs NotVerified "

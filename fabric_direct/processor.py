@@ -26,7 +26,13 @@ from fabric_direct.calls.keyed_queue import KeyedQueue
 from fabric_direct.calls.log_context import about
 from fabric_direct.calls.metrics import Measurement
 from fabric_direct.calls.tracing import span
-from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDevice, Server
+from fabric_direct.drivers.contract import (
+    BareMetalNode,
+    FoundPort,
+    FoundServer,
+    HostDevice,
+    Server,
+)
 from fabric_direct.engine.run import attempt, attempt_each
 from fabric_direct.errors import Conflict, InvalidSite, Refused
 from fabric_direct.handlers import registry
@@ -620,6 +626,13 @@ class HandlerProcessor:
         :raises NotFound: if the site has no such host.
         """
         return self._hosts.devices.of(host, self._probing())
+
+    def nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return the bare-metal nodes of the site, by name; none if it names no driver for them.
+
+        :raises FabricDirectError: if they cannot be listed.
+        """
+        return self._queries.nodes()
 
     def release(self, host: str, address: PciAddress, *, force: bool = False) -> None:
         """Clean a PCI device that was not, or could not be, cleaned, and make it available again.

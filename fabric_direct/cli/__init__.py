@@ -18,7 +18,7 @@
     page         page: the site for browsers
     zone_client  --zone, --token-file, --ca-file; requests to a running zone
     sliver_list  list
-    inspection   devices uplink doctor schema
+    inspection   devices nodes uplink doctor schema
     topology     topology: pictures of hosts, slivers, the site
     history      history: who asked for what, and what came of it
     explain      explain: the classes of errors
@@ -58,6 +58,7 @@ _COMMANDS = {
     "page": ("page", "Show the site to browsers."),
     "list": ("sliver_list", "List the existing slivers."),
     "devices": ("inspection", "List passthrough devices; release one."),
+    "nodes": ("inspection", "List bare-metal nodes."),
     "topology": ("topology", "Draw a host, slivers, or the site."),
     "uplink": ("inspection", "Show or set the bridge mode of an uplink."),
     "doctor": ("inspection", "Check the requirements of the site."),

@@ -1,4 +1,4 @@
-"""The commands that inspect the site: devices, uplinks, doctor, schemas."""
+"""The commands that inspect the site: devices, bare-metal nodes, uplinks, doctor, schemas."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fabric_direct.doctor import Diagnosis
-    from fabric_direct.drivers.contract import HostDevice
+    from fabric_direct.drivers.contract import BareMetalNode, HostDevice, NodePort
     from fabric_direct.model import PciAddress
     from fabric_direct.site.config import Site
 
@@ -170,6 +170,56 @@ def release(settings: Settings, host: str, address: "PciAddress", *, force: bool
     show.say(show.console(), told)
 
 
+_NODE = (
+    *("NODE", "CONDITION", "STATE", "POWER", "TENANT", "CLASS", "CORES", "RAM", "DISK"),
+    *("TRAITS", "PORTS", "ID", "WHY"),
+)
+NODE_CONDITIONS = (
+    *("free", "reserved", "changing", "active", "failed", "cleaning"),
+    *("quarantined", "withheld"),
+)
+
+
+@click.command()
+@click.option(
+    "--condition", type=click.Choice(NODE_CONDITIONS), help="Only those in this condition."
+)
+@table_options(_NODE)
+@pass_settings
+def nodes(settings: Settings, condition: str | None) -> None:
+    """List the bare-metal nodes of the site: what they are, what they have, and who has them.
+
+    Conditions: free; reserved by a sliver or by somebody else; changing, while it is deployed or taken
+    away; active; failed, if what was last done to it failed; cleaning; quarantined, if it could not be
+    cleaned, or is in maintenance before it is clean; withheld by its operator. STATE is Ironic's word,
+    RAM and DISK are in GiB.
+    """
+    with site_processor(settings) as processor:
+        known = processor.nodes()
+        served = processor.site.driver_for("BareMetal")
+    chosen = [node for node in known if condition in {None, node.condition.value}]
+    none = "No such nodes." if known else "There are no nodes."
+    print_table(
+        settings,
+        _NODE,
+        map(_node_row, chosen),
+        data=as_data(chosen),
+        nothing=none if served else "site.yaml names no driver for them (drivers: BareMetal).",
+    )
+
+
+def _node_row(node: "BareMetalNode") -> Row:
+    return [
+        *(node.name, node.condition.value, node.state, node.power, node.tenant),
+        *(node.resource_class, node.cores, node.ram and node.ram // 1024, node.disk),
+        *(" ".join(node.traits), " ".join(map(_node_port, node.ports)), node.id, node.why),
+    ]
+
+
+def _node_port(port: "NodePort") -> str:
+    return f"{port.mac} ({port.physical_network})" if port.physical_network else port.mac
+
+
 @click.command()
 @click.argument("host", shell_complete=completion.hosts)
 @click.argument("link")
@@ -277,4 +327,4 @@ def schema(kind: str) -> None:
     click.echo(json.dumps(json_schema(models[kind]), indent=2, ensure_ascii=False))
 
 
-COMMANDS: tuple[click.Command, ...] = (devices, uplink, doctor, schema)
+COMMANDS: tuple[click.Command, ...] = (devices, nodes, uplink, doctor, schema)

@@ -77,6 +77,7 @@ def examine(
         yield from _workers(site)
     yield from controllers.check_controllers(site)
     yield from controllers.check_switches(site)
+    yield from controllers.check_bare_metal(site)
     yield from devices.check_devices(site)
     if arm:
         yield from advertised.check_resource_model(site, arm)

@@ -1,10 +1,11 @@
-"""Check controllers of network services, and P4 switches: answer, credentials, what may be done."""
+"""Check controllers of network services, P4 switches and bare metal: answers, credentials, rights."""
 
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
+from fabric_direct.drivers.contract import BareMetalDriver, NodeCondition
 from fabric_direct.drivers.contract.network_services import ServiceController
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.handlers import registry
@@ -26,6 +27,26 @@ def check_switches(site: Site) -> Iterator[Diagnosis]:
         return
     for name in site.p4_switches:
         yield _check_switch(site, name)
+
+
+def check_bare_metal(site: Site) -> Iterator[Diagnosis]:
+    """Check that the API of bare-metal nodes answers, and name those that a person has to look at."""
+    name = site.driver_for("BareMetal")
+    if name is None:
+        return
+    try:
+        host = next(iter(site.hosts), "")
+        driver: BareMetalDriver = registry.driver("bare_metal", name)(site, host)
+        said, nodes = driver.examine(), driver.nodes()
+    except FabricDirectError as error:
+        yield fail("bare metal", str(error), error.remedy or "see drivers.BareMetal of site.yaml")
+        return
+    yield ok("bare metal", ", ".join(said))
+    for node in nodes:
+        if node.condition is NodeCondition.QUARANTINED:
+            why = node.why or f"it is {node.state}"
+            remedy = "clean it with Ironic's own tools; nobody gets it before it is available"
+            yield warn(f"node {node.name}", f"it may be unclean: {why}", remedy)
 
 
 def _check_switch(site: Site, name: str) -> Diagnosis:

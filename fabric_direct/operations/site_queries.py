@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from fabric_direct.calls.deadline import Deadline
 from fabric_direct.calls.read_cache import ReadCache
-from fabric_direct.drivers.contract import FoundPort, FoundServer, HostDrivers
+from fabric_direct.drivers.contract import BareMetalNode, FoundPort, FoundServer, HostDrivers
 from fabric_direct.drivers.contract.adoption import AdoptionDriver
 from fabric_direct.engine.run import attempt, attempt_each
 from fabric_direct.errors import NotFound
@@ -103,6 +103,15 @@ class SiteQueries:
         return Sweeper(hosts.site, books, dry_runs, drivers_of)
 
     # --- hosts
+
+    def nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return the bare-metal nodes of the site, by name; none if it names no driver for them.
+
+        :raises FabricDirectError: if they cannot be listed.
+        """
+        drivers = self.hosts.drivers
+        driver = drivers.within(drivers.some_host, self._probe()).bare_metal
+        return driver.nodes() if driver else ()
 
     def placer(self) -> Placer:
         """Return what places many slivers at once."""

@@ -250,6 +250,16 @@ class OpenStackSettings(Frozen):
     """Type of new volumes; the cloud's default if absent."""
 
 
+class IronicSettings(Frozen):
+    """The Ironic of bare-metal nodes, where it is not the cloud's."""
+
+    cloud: Name
+    """An entry of clouds.yaml. That of a stand-alone Ironic has ``auth_type: none`` or ``http_basic``,
+    and ``baremetal_endpoint_override``."""
+    clouds_file: LocalPath | None = None
+    """clouds.yaml; if absent, that of ``openstack``, or openstacksdk searches for it."""
+
+
 class GuestSettings(Frozen):
     """Settings for access to guests."""
 
@@ -442,6 +452,20 @@ class FakeHostSettings(Frozen):
     """Number of VFs of the uplink ``ens1``, which is in VEPA."""
 
 
+class FakeNodeSettings(Frozen):
+    """A bare-metal node in memory."""
+
+    resource_class: Name = "baremetal"
+    cores: Annotated[int, Field(ge=1)] = 16
+    ram: Annotated[int, Field(ge=1)] = 64
+    """GiB."""
+    disk: Annotated[int, Field(ge=1)] = 400
+    """GiB."""
+    traits: tuple[Trait, ...] = ()
+    macs: tuple[Mac, ...] = ()
+    """Of its network interfaces."""
+
+
 class FakeSettings(Frozen):
     """Settings of the in-memory drivers."""
 
@@ -451,6 +475,8 @@ class FakeSettings(Frozen):
     """Whether what is made stays when the process ends, in ``<state_dir>/fake.sqlite``."""
     hosts: dict[Name, FakeHostSettings] = {}
     """The hosts by name; others have the defaults."""
+    nodes: dict[Name, FakeNodeSettings] = {}
+    """Bare-metal nodes by name."""
 
 
 def _default_state_dir() -> Path:
@@ -479,6 +505,8 @@ class Site(Frozen):
     driver_settings: dict[DriverName, dict[str, Any]] = Field(default={}, repr=False)
     """Settings of drivers of other packages by the driver's name, as its own model has them."""
     openstack: OpenStackSettings | None = None
+    ironic: IronicSettings | None = None
+    """Where the driver ``ironic`` finds its nodes; in the cloud of ``openstack`` if absent."""
     guest: Annotated[DriverName, AfterValidator(check_guest)] | None = None
     """Driver for guests: ``agent`` (QEMU guest agent, through libvirt of the host), ``ssh`` or ``none``.
     If absent, that of the VMs' driver: ``ssh`` with a cloud, ``agent`` with libvirt."""
@@ -561,11 +589,11 @@ class Site(Frozen):
     def serves_vms(self) -> bool:
         """Whether there are VMs; if not, nothing is asked for that only VMs need.
 
-        There are none where ``drivers`` names network services and switches alone, and no images are
-        named.
+        There are none where ``drivers`` names bare metal, network services and switches alone, and no
+        images are named.
         """
         served = {key.partition("_")[0] for key in self.drivers}
-        return bool(self.images) or not served or not served <= {*SERVICES, "Switch"}
+        return bool(self.images) or not served or not served <= {*SERVICES, "Switch", "BareMetal"}
 
     def refuse_without_vms(self) -> None:
         """Raise InvalidSite if the site serves no VMs."""
@@ -573,7 +601,8 @@ class Site(Frozen):
             raise InvalidSite(
                 "names no driver for VM",
                 field="drivers",
-                why="all that it names are for network services or switches, and it has no images",
+                why="all that it names are for bare metal, network services or switches, and it has no "
+                "images",
                 remedy="add `VM: libvirt` or `VM: openstack` below drivers in site.yaml",
             )
 

@@ -14,6 +14,7 @@ _KINDS: Mapping[str, str] = {
     "VM": "compute",
     "vNIC": "network",
     "Storage": "volume",
+    "BareMetal": "bare_metal",
     "tuning": "tuning",
     "uplink": "uplink",
     **dict.fromkeys(DEVICE_TYPES, "device"),

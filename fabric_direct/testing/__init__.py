@@ -19,11 +19,13 @@ are skipped without it. Only pytest itself is needed.
 import pytest
 
 _SUITES = (
-    *("devices", "guests", "hosts", "networks", "servers", "services", "threads", "volumes"),
+    *("bare_metal", "devices", "guests", "hosts", "networks", "servers", "services", "threads"),
+    "volumes",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _SUITES))
 
-from fabric_direct.testing.devices import DeviceContract  # noqa: E402 - rewritten from here on
+from fabric_direct.testing.bare_metal import BareMetalContract  # noqa: E402 - rewritten from here on
+from fabric_direct.testing.devices import DeviceContract  # noqa: E402
 from fabric_direct.testing.guests import GuestContract  # noqa: E402
 from fabric_direct.testing.hosts import TuningContract, UplinkContract  # noqa: E402
 from fabric_direct.testing.networks import NetworkContract, NetworkRefusals  # noqa: E402
@@ -32,6 +34,7 @@ from fabric_direct.testing.services import CloudNetworkContract, ServiceContract
 from fabric_direct.testing.volumes import VolumeContract  # noqa: E402
 
 __all__ = [
+    "BareMetalContract",
     "CloudNetworkContract",
     "ComputeContract",
     "DeviceContract",

@@ -13,9 +13,9 @@ A test takes the fixture ``api``, says what is answered, and lists what was aske
             ("POST", "network", "/ports", {"port": {"network_id": NET, ...}}),
         ]
 
-* The service is ``compute``, ``network``, ``volume``, ``image``, ``identity`` or ``placement``. The path
-  is what follows the service's endpoint (``/servers/detail``, ``/ports/ID``, ``/volumes/detail``:
-  versions and Cinder's project are not in it).
+* The service is ``compute``, ``network``, ``volume``, ``image``, ``identity``, ``placement`` or
+  ``baremetal``. The path is what follows the service's endpoint (``/servers/detail``, ``/ports/ID``,
+  ``/volumes/detail``: versions and Cinder's project are not in it).
 * The fourth is the query of a GET, HEAD or DELETE (a value given more than once is a list), and the JSON
   body of anything else.
 * Tokens, version documents, Neutron's extensions (``api.extensions``) and the list of servers without a
@@ -74,11 +74,13 @@ _ENDPOINTS = {
     "volume": f"/volume/v3/{PROJECT}",
     "image": "/image",
     "placement": "/placement",
+    "baremetal": "/baremetal",
 }
 # What is between the endpoint and the path.
-_PREFIXES = {"network": "/v2.0", "image": "/v2"}
+_PREFIXES = {"network": "/v2.0", "image": "/v2", "baremetal": "/v1"}
 # What Cinder is called in the catalog.
 _TYPES = {"volume": "volumev3"}
+_IRONIC = {"id": "v1", "status": "CURRENT", "version": "1.82", "min_version": "1.1"}
 # As a cloud of the release Zed answers them; Glance's is shortened.
 _VERSIONS: dict[str, tuple[int, str, dict[str, str]]] = {
     "/identity/v3": (200, "version", {"id": "v3.14", "status": "stable"}),
@@ -99,6 +101,8 @@ _VERSIONS: dict[str, tuple[int, str, dict[str, str]]] = {
         "versions",
         {"id": "v1.0", "status": "CURRENT", "max_version": "1.39", "min_version": "1.0"},
     ),
+    "/baremetal": (200, "versions", {**_IRONIC, "path": "/baremetal/v1"}),
+    "/baremetal/v1": (200, "version", _IRONIC),
 }
 
 

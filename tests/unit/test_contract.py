@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.drivers.contract import (
+    BareMetalDriver,
     ComputeDriver,
     DeviceDomain,
     DeviceDriver,
@@ -23,6 +24,7 @@ from fabric_direct.drivers.contract import (
     VolumeDriver,
 )
 from fabric_direct.drivers.fake import (
+    FakeBareMetal,
     FakeColdDevice,
     FakeCompute,
     FakeDevice,
@@ -37,8 +39,15 @@ from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.model import Gpu, NodeSliver, PciAddress, VNicInterface
 from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.services import L3VPN, NetworkService
-from fabric_direct.site.config import FakeHostSettings, FakeSettings, Host, Site
+from fabric_direct.site.config import (
+    FakeHostSettings,
+    FakeNodeSettings,
+    FakeSettings,
+    Host,
+    Site,
+)
 from fabric_direct.testing import (
+    BareMetalContract,
     CloudNetworkContract,
     DeviceContract,
     GuestContract,
@@ -69,7 +78,10 @@ def site(fake_site: Site) -> Site:
             **fake_site.model_dump(),
             "networks": {"red": red},
             "hosts": {HOST: Host(devices=({"type": "GPU", "bdf": GPU},))},
-            "fake": FakeSettings(hosts={HOST: FakeHostSettings(gpus=1, vfs=2)}),
+            "fake": FakeSettings(
+                hosts={HOST: FakeHostSettings(gpus=1, vfs=2)},
+                nodes={"n2": FakeNodeSettings(), "n1": FakeNodeSettings(traits=("HW_B", "HW_A"))},
+            ),
         }
     )
 
@@ -274,3 +286,13 @@ class TestUplinks(UplinkContract):
     @pytest.fixture
     def link(self) -> str:
         return "ens1"
+
+
+class TestBareMetal(BareMetalContract):
+    @pytest.fixture
+    def driver(self, site: Site) -> BareMetalDriver:
+        return FakeBareMetal(site, HOST)
+
+    @pytest.fixture
+    def free(self) -> str:
+        return "n1"

@@ -28,7 +28,11 @@ def read(tmp_path: Path, *lines: str) -> Site:
     [
         (["drivers: {Storge: fake}"], "drivers.Storge", "did you mean 'Storage'?"),
         (["drivers:", "  VM: fake", "  vnic: fake"], "drivers.vnic", "did you mean 'vNIC'?"),
-        (["drivers: {compute: fake}"], "drivers.compute", "unknown resource type; known: FABNetv4"),
+        (
+            ["drivers: {compute: fake}"],
+            "drivers.compute",
+            "unknown resource type; known: BareMetal, ",
+        ),
         (["drivers: {VM_A30: fake}"], "drivers.VM_A30", "only devices have models"),
         (["drivers: {'FABNetv4_': ovs}"], "drivers.FABNetv4_", "only devices have models"),
         (["drivers: {GPUs_A30: fake}"], "drivers.GPUs_A30", "did you mean 'GPU'?"),

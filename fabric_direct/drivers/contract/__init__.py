@@ -36,6 +36,12 @@ from fabric_direct.drivers.contract.adoption import (
     FoundThing,
     FoundVolume,
 )
+from fabric_direct.drivers.contract.bare_metal import (
+    BareMetalDriver,
+    BareMetalNode,
+    NodeCondition,
+    NodePort,
+)
 from fabric_direct.drivers.contract.bundle import HostDrivers
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import (
@@ -95,6 +101,8 @@ __all__ = [
     "Adopted",
     "AdoptedFunction",
     "AdoptionDriver",
+    "BareMetalDriver",
+    "BareMetalNode",
     "Belongings",
     "CommandResult",
     "ComputeDriver",
@@ -121,6 +129,8 @@ __all__ = [
     "LocalPath",
     "NetworkDriver",
     "NoDriver",
+    "NodeCondition",
+    "NodePort",
     "PciFunction",
     "Plug",
     "PluggedDevice",

@@ -5,6 +5,7 @@ from inspect import get_annotations
 
 from fabric_direct.calls.reading import Reading, reading
 from fabric_direct.drivers.contract.adoption import AdoptionDriver
+from fabric_direct.drivers.contract.bare_metal import BareMetalDriver
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import DeviceDriver
 from fabric_direct.drivers.contract.guests import GuestDriver
@@ -18,6 +19,7 @@ KINDS: Mapping[str, type] = {
     "compute": ComputeDriver,
     "network": NetworkDriver,
     "volume": VolumeDriver,
+    "bare_metal": BareMetalDriver,
     "service": ServiceDriver,
     "device": DeviceDriver,
     "guest": GuestDriver,

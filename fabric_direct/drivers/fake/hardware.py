@@ -6,12 +6,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from fabric_direct.drivers.contract import (
+    BareMetalNode,
     HostCapacity,
     HostDevice,
+    NodeCondition,
+    NodePort,
     PciFunction,
 )
 from fabric_direct.model import DeviceState, PciAddress
-from fabric_direct.site.config import AllowedDevice, FakeHostSettings
+from fabric_direct.site.config import AllowedDevice, FakeHostSettings, FakeNodeSettings
 
 UPLINK = "ens1"
 """The uplink of a host that site.yaml gives VFs."""
@@ -40,6 +43,24 @@ class VfUplink(NamedTuple):
 def capacity(host: FakeHostSettings) -> HostCapacity:
     """Return the host's total capacity."""
     return HostCapacity(host.cores, host.ram * 1024, host.disk)
+
+
+def bare_metal_node(name: str, has: FakeNodeSettings) -> BareMetalNode:
+    """Return a node that is free and off."""
+    return BareMetalNode(
+        id=f"fake-{name}",
+        name=name,
+        condition=NodeCondition.FREE,
+        state="available",
+        power="off",
+        resource_class=has.resource_class,
+        traits=tuple(sorted(has.traits)),
+        cores=has.cores,
+        ram=has.ram * 1024,
+        disk=has.disk,
+        architecture="x86_64",
+        ports=tuple(map(NodePort, sorted(has.macs))),
+    )
 
 
 def devices(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from fabric_direct.drivers.contract import (
+    BareMetalNode,
     DeviceRecord,
     HostCapacity,
     HostDevice,
@@ -52,6 +53,8 @@ class SubstrateState:
     """What they should be."""
     switches: dict[str, Switch] = field(default_factory=dict)
     """P4 switches, by the sliver that has one."""
+    bare_metal: dict[str, BareMetalNode] = field(default_factory=dict)
+    """Bare-metal nodes by name."""
     unused: set[str] = field(default_factory=set)
     """Networks that were left without a user."""
     volumes: dict[Key, Volume] = field(default_factory=dict)

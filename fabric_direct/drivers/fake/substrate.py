@@ -197,6 +197,7 @@ def _equipped(site: Site, host: str) -> Substrate:
     return Substrate(
         kept=Kept(site, host) if site.fake.keep else None,
         delay=site.fake.delay,
+        bare_metal={n: hardware.bare_metal_node(n, has) for n, has in site.fake.nodes.items()},
         capacity=hardware.capacity(has),
         traits=frozenset(has.traits),
         devices=hardware.devices(has, allowed),

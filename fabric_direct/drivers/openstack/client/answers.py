@@ -10,6 +10,8 @@ from ipaddress import ip_address, ip_network
 from types import GeneratorType
 from typing import Annotated, Any, TypeVar
 
+from openstack.baremetal.v1.node import Node
+from openstack.baremetal.v1.port import Port as NodePort
 from openstack.block_storage.v3.volume import Volume
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
@@ -292,6 +294,29 @@ class _Volume(_Named):
     is_multiattach: bool | None
 
 
+class _Node(_Named):
+    """A bare-metal node. Its operator writes ``properties`` and ``extra`` as he likes."""
+
+    provision_state: str
+    power_state: str | None
+    resource_class: str | None
+    traits: list[str] | None
+    properties: dict[str, Any] | None
+    extra: dict[str, Any] | None
+    instance_id: str | None
+    allocation_id: str | None
+    is_maintenance: bool | None
+    maintenance_reason: str | None
+    is_retired: bool | None
+    last_error: str | None
+
+
+class _NodePort(_Identified):
+    address: str
+    node_id: str
+    physical_network: str | None
+
+
 _FORMS: dict[type[Resource], type[Form]] = {
     Extension: _Extension,
     FloatingIP: _FloatingIp,
@@ -299,6 +324,8 @@ _FORMS: dict[type[Resource], type[Form]] = {
     Hypervisor: _Hypervisor,
     Image: _Image,
     Network: _Network,
+    Node: _Node,
+    NodePort: _NodePort,
     Port: _Port,
     QoSPolicy: _Policy,
     ResourceProvider: _Usages,

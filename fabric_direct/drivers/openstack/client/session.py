@@ -20,6 +20,7 @@ import yaml
 from keystoneauth1.access import AccessInfo
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.exceptions import Unauthorized
+from keystoneauth1.identity.base import BaseIdentityPlugin
 from keystoneauth1.plugin import BaseAuthPlugin
 from keystoneauth1.session import Session
 from openstack.config import OpenStackConfig, loader
@@ -185,8 +186,11 @@ class _Service:
         return f"use the {self._name.replace('_', ' ')} API"
 
 
-_SERVICES = ("compute", "network", "block_storage", "image", "identity", "placement")
-_MICROVERSIONED = frozenset({"compute", "block_storage", "placement"})
+_SERVICES = (
+    *("compute", "network", "block_storage", "image", "identity", "placement"),
+    "baremetal",
+)
+_MICROVERSIONED = frozenset({"compute", "block_storage", "placement", "baremetal"})
 for _name in _SERVICES:
     setattr(Cloud, _name, _Service(_name))
 
@@ -197,8 +201,10 @@ def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cl
         with _understood(settings.cloud, "openstack.cloud", _files(config)):
             made = Cloud(config=_region(config, settings.cloud))
             session: Any = made.session
-            session.auth._lock = _LoginLock()
-            session.auth.get_access = _remembering(session.auth)
+            auth: Any = session.auth
+            if isinstance(session.auth, BaseIdentityPlugin):  # a stand-alone service has no logins
+                auth._lock = _LoginLock()
+                auth.get_access = _remembering(auth)
             session.kept = kept_session(settings.cloud, session.auth)
         for scheme in ("http://", "https://"):
             session.mount(scheme, Transport(call_limit, workers, session.kept))

@@ -1,0 +1,85 @@
+"""Bare-metal nodes: whole machines, each for one sliver at a time."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from fabric_direct.calls.reading import reads
+
+
+class NodeCondition(StrEnum):
+    """What can be done with a node."""
+
+    FREE = "free"
+    """It is clean, and can be given to a sliver."""
+    RESERVED = "reserved"
+    """Somebody has it, and nothing is deployed on it yet."""
+    CHANGING = "changing"
+    """It is being deployed, rebuilt, rescued or taken away; it comes to another condition by itself."""
+    ACTIVE = "active"
+    """Somebody has it, and something is deployed on it."""
+    FAILED = "failed"
+    """Somebody has it, and what was last done to it failed. It can be deployed anew, or taken away."""
+    CLEANING = "cleaning"
+    """Nobody has it, and it is being cleaned; it is free afterwards."""
+    QUARANTINED = "quarantined"
+    """It could not be cleaned, or is in maintenance before it is clean. A person has to look at it."""
+    WITHHELD = "withheld"
+    """Its operator does not offer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePort:
+    """A network interface of a node."""
+
+    mac: str
+    physical_network: str | None = None
+    """What it is cabled to, if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BareMetalNode:
+    """A machine as the API has it."""
+
+    id: str
+    name: str
+    """Its id if it has no name."""
+    condition: NodeCondition
+    state: str
+    """Its state in the words of the API."""
+    power: Literal["on", "off"] | None
+    """None if it is not known."""
+    resource_class: str | None
+    traits: tuple[str, ...]
+    """Sorted."""
+    cores: int | None
+    ram: int | None
+    """MiB."""
+    disk: int | None
+    """GiB of the disk that is deployed to."""
+    architecture: str | None
+    ports: tuple[NodePort, ...] = ()
+    tenant: str | None = None
+    """Who has it: a sliver, or the instance of somebody else; None if nobody has it."""
+    sliver: str | None = None
+    """The sliver whose stamp it carries."""
+    why: str = ""
+    """Why it is as it is, in the words of the API or of its operator."""
+
+
+class BareMetalDriver(Protocol):
+    """Knows the bare-metal nodes of a site."""
+
+    @reads
+    def nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return all nodes that this user sees, by name; a state that is not known is *withheld*.
+
+        :raises FabricDirectError: if the API does not answer, or lets nobody in.
+        """
+
+    @reads
+    def examine(self) -> tuple[str, ...]:
+        """Return what the API offers this user, in a few words each.
+
+        :raises FabricDirectError: if it does not answer, or lets nobody in.
+        """

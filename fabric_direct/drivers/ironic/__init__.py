@@ -1,0 +1,1 @@
+"""Bare-metal nodes of Ironic, in a cloud or by itself."""
