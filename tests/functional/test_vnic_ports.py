@@ -123,7 +123,7 @@ def in_guest(site: Site, vm: NodeSliver) -> bool:
 
 def seen_in_guest(site: Site, vm: NodeSliver) -> None:
     """See that the guest comes to see the NIC: after a plug it takes a moment."""
-    wait_until("the NIC in the guest", lambda: in_guest(site, vm), timeout=30)
+    wait_until("the NIC in the guest", lambda: in_guest(site, vm), timeout=300)
 
 
 def elsewhere(
