@@ -17,7 +17,13 @@ from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
 from fabric_direct.actor.sliver import FimNetworkService, FimNode, Unit
 from fabric_direct.engine.run import attempt
-from fabric_direct.errors import FabricDirectError, InvalidSliver, NotVerified
+from fabric_direct.errors import (
+    FabricDirectError,
+    InvalidSliver,
+    NotFound,
+    NotVerified,
+    TimedOut,
+)
 from fabric_direct.handlers import registry
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciComponent, SliverRef, Stamp
 from fabric_direct.model.services import SERVICES
@@ -210,7 +216,7 @@ class VMHandler(_Handler):
         if not (node.label_allocations and node.label_allocations.instance):
             return ()
         outcome = self._processor().poa(self._ref(unit), "stamp").result()
-        if outcome.error and outcome.error.kind == "NotFound":
+        if outcome.failed_by(NotFound):
             return ()
         return Stamp.model_validate(self._done(outcome).data).sliver.devices()
 
@@ -398,7 +404,7 @@ def _why_not(outcome: Outcome, site: Site) -> str:
     parts = [error.message if error else f"ended {outcome.status}"]
     parts += [f"left: {', '.join(outcome.left)}"] if outcome.left else []
     limits = actor_limits(site)
-    spent = error is not None and error.kind == "TimedOut" and outcome.seconds >= limits.operation
+    spent = outcome.failed_by(TimedOut) and outcome.seconds >= limits.operation
     if spent and limits.cut(outcome.operation):
         parts.append(limits.sentence)
     return "; ".join(part.rstrip(".") for part in parts)

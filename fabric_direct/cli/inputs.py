@@ -83,7 +83,7 @@ def with_line(outcome: "Outcome") -> "Outcome":
 
 def _is_of_file(outcome: "Outcome", error: "ErrorReport") -> bool:
     """Return whether an error is about a field of the sliver; an action has data of its own."""
-    of_sliver = error.kind == InvalidSliver.__name__ and outcome.operation.value != "poa"
+    of_sliver = outcome.failed_by(InvalidSliver) and outcome.operation.value != "poa"
     return of_sliver and bool(error.field)
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fabric_direct.cli.options import printable
+from fabric_direct.errors import Interrupted
 
 if TYPE_CHECKING:
     from fabric_direct.model import Outcome, StepReport
@@ -125,7 +126,7 @@ def failure(of: "Outcome", err: Console) -> None:
     say(err, f"{of.sliver.id}: {of.operation.value} {_ended(of)} ({of.seconds:.1f} s)", "bold red")
     if of.error:
         say(err, f"  {of.error.kind}: {of.error.message}")
-    interrupted = _is_interrupted(of)
+    interrupted = of.failed_by(Interrupted)
     for left in of.left:
         if not left.startswith("not done: "):  # the error says it
             there = "" if left.startswith("unknown: ") else "still there: "
@@ -134,13 +135,9 @@ def failure(of: "Outcome", err: Console) -> None:
         say(err, "  Run the command again, or delete the sliver: either continues from there.")
 
 
-def _is_interrupted(of: "Outcome") -> bool:
-    return of.error is not None and of.error.kind == "Interrupted"
-
-
 def _ended(of: "Outcome") -> str:
     status = of.status.value
-    if _is_interrupted(of):
+    if of.failed_by(Interrupted):
         return "interrupted"
     if of.operation.value == "reconcile" and status == "partial":
         return "repaired in part"

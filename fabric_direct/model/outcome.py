@@ -4,6 +4,7 @@ import json
 from enum import StrEnum
 from typing import Any
 
+from fabric_direct.errors import FabricDirectError
 from fabric_direct.model.base import Frozen
 from fabric_direct.model.observed import Observed
 from fabric_direct.model.vm import SliverRef
@@ -122,3 +123,7 @@ class Outcome(Frozen):
     def ok(self) -> bool:
         """Return whether the operation was completed."""
         return self.status is Status.DONE
+
+    def failed_by(self, *errors: type[FabricDirectError]) -> bool:
+        """Return whether an error of just one of these classes ended the operation."""
+        return self.error is not None and self.error.kind in {each.__name__ for each in errors}

@@ -17,7 +17,6 @@ from fabric_direct.operations.outcomes import (
     before_any_change,
     done,
     failed,
-    is_interrupted,
     joined,
     warned,
     with_left,
@@ -95,7 +94,7 @@ class Delete:
         # the same, whichever host answers first
         outcomes = {host: clearing[host].result() for host in sorted(clearing)}
         untouched = not (entry.resumed or any(turn.changing for turn in turns))
-        if untouched and any(map(is_interrupted, outcomes.values())):
+        if untouched and any(each.failed_by(Interrupted) for each in outcomes.values()):
             nothing = failed(Operation.DELETE, ref, before_any_change(Operation.DELETE, ref))
             return with_warnings(self.runner.end(nothing), warnings)
         unnoted = attempt(self._note_looks, ref, outcomes, unlooked)

@@ -73,11 +73,6 @@ def failed(
     )
 
 
-def is_interrupted(outcome: Outcome) -> bool:
-    """Return whether an interruption ended the operation."""
-    return outcome.error is not None and outcome.error.kind == Interrupted.__name__
-
-
 def before_any_change(operation: Operation, sliver: SliverRef) -> Interrupted:
     """Return the error of an operation that was interrupted before its first change."""
     return Interrupted(f"{operation} of {sliver.id} was interrupted before it changed anything")

@@ -25,6 +25,7 @@ from fabric_direct.calls.metrics import Measurement
 from fabric_direct.drivers.contract import Server
 from fabric_direct.drivers.contract.changes import Change, ChangeSource, Hearing
 from fabric_direct.engine.run import attempt
+from fabric_direct.errors import Conflict, NotFound, NotOurs, SliverBusy, Unsupported
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef
 from fabric_direct.site.config import Site, WatchSettings
 from fabric_direct.state.audit_trail import asked_by
@@ -42,9 +43,8 @@ _HOUR = 3600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _REPAIR_PAUSE = 15.0
 _VEPA = "vepa"
-_BUSY, _GONE = "SliverBusy", "NotFound"
 # These do not pass by themselves: an unfinished operation, a sliver that is gone or of another type.
-_FINAL = frozenset({"Conflict", _GONE, "NotOurs", "Unsupported"})
+_FINAL = (Conflict, NotFound, NotOurs, Unsupported)
 _REPAIRS = frozenset({RepairResult.REPAIRED, RepairResult.REPORTED, RepairResult.FAILED})
 Later = Callable[[float, Callable[[], None]], None]
 """Calls a function after some seconds."""
@@ -105,8 +105,8 @@ def _growing(tries: int) -> float:
 
 def _may_pass(outcome: Outcome) -> bool:
     """Return whether what failed may succeed later: nothing was read back, for a reason that passes."""
-    error = outcome.error
-    return error is not None and outcome.observed is None and error.kind not in _FINAL
+    failed = outcome.error is not None and not outcome.failed_by(*_FINAL)
+    return failed and outcome.observed is None
 
 
 def _by_name(servers: Iterable[Server]) -> dict[str, NodeSliver]:
@@ -387,7 +387,7 @@ class Watcher:
         error, seconds = outcome.error, self._clock() - case.heard
         still = outcome.observed.differences if outcome.observed else ()
         repaired = tuple(outcome.data.get("repaired", ()))
-        if error and error.kind in {_BUSY, _GONE}:
+        if outcome.failed_by(SliverBusy, NotFound):
             return
         if repaired:
             self._note(

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fabric_direct.errors import InvalidSliver
+from fabric_direct.errors import Conflict, InvalidSliver, NotFound
 from fabric_direct.model import (
+    ErrorReport,
     NodeSliver,
     Outcome,
     PciAddress,
@@ -256,6 +257,16 @@ def test_an_outcome_goes_to_json_and_back() -> None:
     )
 
     assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
+
+
+def test_an_outcome_knows_which_error_ended_it() -> None:
+    done = Outcome(operation="probe", sliver=SliverRef(id="a"), status=Status.DONE)
+    error = ErrorReport(kind="NotFound", message="it is not there")
+    failed = done.model_copy(update={"status": Status.FAILED, "error": error})
+
+    assert failed.failed_by(Conflict, NotFound)
+    assert not failed.failed_by(Conflict)
+    assert not done.failed_by(NotFound)
 
 
 def test_an_error_says_what_where_why_and_what_to_do() -> None:

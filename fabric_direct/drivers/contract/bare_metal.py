@@ -60,7 +60,7 @@ class BareMetalNode:
     architecture: str | None
     ports: tuple[NodePort, ...] = ()
     tenant: str | None = None
-    """Who has it: a sliver, or the instance of somebody else; None if nobody has it."""
+    """Who has it, or had it and it is not clean yet: a sliver, or the instance of somebody else."""
     sliver: str | None = None
     """The sliver whose stamp it carries."""
     why: str = ""
