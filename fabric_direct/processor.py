@@ -761,9 +761,11 @@ class HandlerProcessor:
             yield from self._survey.readings(self._look)
 
     def _look(self) -> Iterator[Measurement]:
-        """Read what takes time: the devices of the hosts, and the journal."""
+        """Read what takes time: the devices of the hosts, bare-metal nodes, and the journal."""
         hosts = filter(self.site.passes_devices, self.site.hosts)
         yield from site_metrics.of_devices(attempt_each(self.devices, hosts))
+        if self.site.driver_for("BareMetal"):
+            yield from site_metrics.of_nodes(attempt(self.nodes))
         journal = attempt(self._look_at_journal)
         yield from () if isinstance(journal, Exception) else journal
 

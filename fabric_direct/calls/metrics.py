@@ -128,6 +128,19 @@ DEVICE_READABLE = Metric(
     "1 if the last look at the devices of a host succeeded, 0 if it did not",
     ("host",),
 )
+NODE_COUNT = Metric(
+    "node.count",
+    InstrumentKind.GAUGE,
+    "{node}",
+    "Bare-metal nodes by the last look at them",
+    ("condition",),
+)
+NODE_READABLE = Metric(
+    "node.readable",
+    InstrumentKind.GAUGE,
+    "{site}",
+    "1 if the last look at the bare-metal nodes succeeded, 0 if it did not",
+)
 WATCH_REPAIRS = Metric(
     "watch.repairs",
     InstrumentKind.COUNTER,
@@ -155,6 +168,8 @@ METRICS = (
     CALL_LATE,
     DEVICE_COUNT,
     DEVICE_READABLE,
+    NODE_COUNT,
+    NODE_READABLE,
     WATCH_REPAIRS,
     WATCH_HEARS,
 )

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from fabric_direct.calls import forks, metrics
 from fabric_direct.calls.metrics import Measurement
-from fabric_direct.drivers.contract import HostDevice
+from fabric_direct.drivers.contract import BareMetalNode, HostDevice, NodeCondition
 from fabric_direct.engine.run import Event
 from fabric_direct.handlers import registry
 from fabric_direct.model import DeviceState, Operation, Outcome, SliverRef, StepStatus
@@ -123,6 +123,17 @@ def of_devices(found: Mapping[str, Devices]) -> Iterator[Measurement]:
         yield Measurement(metrics.DEVICE_READABLE, int(not silent), {"host": host})
         if not isinstance(devices, Exception):
             yield from _of_host(host, devices)
+
+
+def of_nodes(nodes: Sequence[BareMetalNode] | Exception) -> Iterator[Measurement]:
+    """Yield how many bare-metal nodes there are in each condition; none if they cannot be listed."""
+    silent = isinstance(nodes, Exception)
+    yield Measurement(metrics.NODE_READABLE, int(not silent))
+    if not isinstance(nodes, Exception):
+        counts = Counter(node.condition for node in nodes)
+        for condition in NodeCondition:
+            about = {"condition": condition.value}
+            yield Measurement(metrics.NODE_COUNT, counts[condition], about)
 
 
 def _of_host(host: str, devices: Iterable[HostDevice]) -> Iterator[Measurement]:

@@ -20,6 +20,7 @@ import click
 from fabric_direct.calls.deadline import trying_again
 from fabric_direct.cli.metrics_endpoint import served
 from fabric_direct.cli.options import Settings
+from fabric_direct.drivers.contract import NodeCondition
 from fabric_direct.drivers.fake import FakeVolume, Substrate, substrate
 from fabric_direct.errors import Unreachable
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, Status
@@ -31,7 +32,8 @@ from fabric_direct.state.repair_history import Note
 SITE = """
 site: TEST
 state_dir: {folder}
-drivers: {{VM: fake}}
+drivers: {{VM: fake, BareMetal: fake}}
+fake: {{nodes: {{n1: {{}}, n2: {{}}, n3: {{}}}}}}
 guest: fake
 images: {{tiny: {{}}}}
 networks:
@@ -71,7 +73,9 @@ class Rounds:
         self._processor, self._w1 = processor, w1
 
     def first(self) -> None:
-        """Let a device be lost, another one stay unclean, and a call be late."""
+        """Let a device be lost, another one stay unclean, a node too, and a call be late."""
+        nodes = self._w1.bare_metal
+        nodes["n3"] = replace(nodes["n3"], condition=NodeCondition.QUARANTINED)
         self._create(vm("loser", GPU, watch=False))
         self._w1.lose_devices("loser")
         self._create(vm("tenant", NVME, watch=False))

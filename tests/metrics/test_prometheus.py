@@ -220,6 +220,8 @@ EXPECTED: dict[str, tuple[tuple[str, ...], Vector]] = {
     "FabricDirectDevicesUnclean": (DEVICE, {("w1", "NVME", "unclean"): 1}),
     "FabricDirectDevicesLost": (DEVICE, {("w1", "GPU", "lost"): 1}),
     "FabricDirectHostSilent": (("fabric_direct_host",), {("w3",): 0}),
+    "FabricDirectNodesQuarantined": ((), {(): 1}),
+    "FabricDirectNodesSilent": ((), {}),
     "FabricDirectWatcherDeaf": (("fabric_direct_watch_source",), {("domains of w3",): 0}),
     "FabricDirectRepairsFail": (("fabric_direct_watch_result",), {("reported",): 1}),
 }

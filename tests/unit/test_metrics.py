@@ -16,6 +16,7 @@ from fabric_direct.calls import metrics
 from fabric_direct.calls.deadline import Deadline, bounded, trying_again
 from fabric_direct.calls.metrics import METRICS, Measurement
 from fabric_direct.calls.reading import Reading
+from fabric_direct.drivers.contract import NodeCondition
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.operations.progress import Progress
@@ -276,6 +277,45 @@ class TestDevices:
 
         assert [(r.attributes["host"], r.value) for r in readings] == [("w1", 0), ("w2", 1)]
         assert {r.metric for r in readings} == {metrics.DEVICE_READABLE}
+
+
+class TestNodes:
+    @pytest.fixture
+    def site(self, fake_site: Site) -> Site:
+        drivers = {**fake_site.drivers, "BareMetal": "fake"}
+        settings = fake_site.model_dump() | {"drivers": drivers}
+        return Site.model_validate(settings | {"fake": {"nodes": {"n1": {}, "n2": {}}}})
+
+    def test_they_are_counted_by_condition(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        there = fakes.bare_metal
+        there["n1"] = replace(there["n1"], condition=NodeCondition.QUARANTINED)
+
+        found = {
+            reading.attributes["condition"]: reading.value
+            for reading in processor._look()
+            if reading.metric is metrics.NODE_COUNT
+        }
+
+        assert (found["free"], found["quarantined"], found["active"]) == (1, 1, 0)
+        assert len(found) == len(NodeCondition)
+
+    def test_none_are_told_while_they_cannot_be_listed(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        fakes.fault("bare_metal.nodes", kind="fail")
+
+        of_nodes = {metrics.NODE_COUNT, metrics.NODE_READABLE}
+        readings = [each for each in processor._look() if each.metric in of_nodes]
+
+        assert [(each.metric, each.value) for each in readings] == [(metrics.NODE_READABLE, 0)]
+
+    def test_nothing_is_told_of_them_where_there_are_none(self, fake_site: Site) -> None:
+        with HandlerProcessor(fake_site) as processor:
+            told = {reading.metric for reading in processor._look()}
+
+        assert not told & {metrics.NODE_COUNT, metrics.NODE_READABLE}
 
 
 def counted(readings: Iterator[Measurement]) -> dict[tuple[str, ...], float]:
