@@ -12,6 +12,7 @@ OPENSTACK := labs/openstack/lab
 WORKER := labs/worker/lab
 NETWORK := labs/network/lab
 ONESITE := labs/onesite/lab
+IRONIC := labs/ironic/lab
 # They need what the other labs build: a guest that configures its NICs by all that Debian has; the actor on a cloud
 DEBIAN := tests/functional/test_guest_network.py::TestDebian
 ON_A_CLOUD := tests/fabric/test_cloud.py
@@ -28,6 +29,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network bench-network network
+.PHONY: test-ironic ironic ironic-down
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: check test-whole demo-site test-site site worker-built
 
@@ -127,6 +129,9 @@ bench-network: lab ## the figures on two Open vSwitches that are started here (1
 demo-network: lab network ## two VMs on two switches: a segment, routed networks, a mirror (2 min)
 	$(NETWORK) workers
 	$(SUDO) examples/stitched/demo
+
+test-ironic: ironic ## the tests on an Ironic that is set up here: two emulated machines, fake hardware (4 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
 
 demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
@@ -232,6 +237,14 @@ worker: worker-built
 network: .venv/installed
 	$(NETWORK) install
 	$(NETWORK) up
+
+ironic: .venv/installed
+	$(IRONIC) install
+	$(IRONIC) build
+	$(IRONIC) up
+
+ironic-down: ## end that Ironic; nothing of it goes on
+	$(IRONIC) down
 
 site: openstack worker-built
 	$(ONESITE) up
