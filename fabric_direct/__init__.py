@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         VNicInterface,
     )
     from fabric_direct.model.adoption import Adoption, Adoptions, ServiceAdoption
+    from fabric_direct.model.bare_metal import BareMetalSliver, NodeNic, NodeSize, RootDevice
     from fabric_direct.model.networks import NetworkSliver, VNicPortsSliver
     from fabric_direct.model.p4_switches import Switch
     from fabric_direct.model.services import (
@@ -125,6 +126,7 @@ __all__ = [
     "Adoptions",
     "Attachment",
     "BareMetalNode",
+    "BareMetalSliver",
     "BuildPlan",
     "Capacities",
     "Conflict",
@@ -165,7 +167,9 @@ __all__ = [
     "NetworkSliver",
     "NoHost",
     "NodeCondition",
+    "NodeNic",
     "NodePort",
+    "NodeSize",
     "NodeSliver",
     "NotFound",
     "NotOurs",
@@ -191,6 +195,7 @@ __all__ = [
     "QuotaExceeded",
     "Record",
     "Refused",
+    "RootDevice",
     "Route",
     "SavedPlan",
     "Server",
@@ -248,6 +253,7 @@ _HOMES = {
     ),
     "model.adoption": "Adoption Adoptions ServiceAdoption",
     "model.networks": "NetworkSliver VNicPortsSliver",
+    "model.bare_metal": "BareMetalSliver NodeNic NodeSize RootDevice",
     "model.p4_switches": "Switch",
     "model.services": (
         "Attachment Ero FABNetv4 FABNetv4Ext FABNetv6 FABNetv6Ext Gateway L2Bridge L2PTP L2STS "

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fabric_direct.documents import json_schema
-from fabric_direct.model import networks, p4_switches
+from fabric_direct.model import bare_metal, networks, p4_switches
 from fabric_direct.model import services as network_services
 from fabric_direct.model import vm as model
 
@@ -34,7 +34,7 @@ FORMATS = {
 
 def named(name: str) -> type[BaseModel]:
     """Return the model of a name, of whatever module."""
-    homes = (model, networks, network_services, p4_switches)
+    homes = (model, networks, network_services, p4_switches, bare_metal)
     found: type[BaseModel] = next(getattr(home, name) for home in homes if hasattr(home, name))
     return found
 

@@ -115,11 +115,11 @@ def _servers(servers: "Iterable[Server]", lacks: "Lacks") -> Iterator[_Listed]:
 
 def _services(services: "SiteServices") -> Iterator[_Listed]:
     for ref, service in ((each.ref, each.service) for each in services.found):
-        state, name = ("running", service.name) if service else ("error", "")
-        instance = service.source if service else ""
+        state, name = (service.state.value, service.name) if service else ("error", "")
+        host, instance = (service.host or "", service.source) if service else ("", "")
         data = as_data(service) if service else {}
         yield _Listed(
-            *(ref.id, ref.type, name, state, "", instance),
+            *(ref.id, ref.type, name, state, host, instance),
             (None, None, len(service.interfaces) if service else None, None, ""),
             {**data, "sliver": ref.id, "type": ref.type, "state": state},
         )

@@ -36,7 +36,7 @@ def check_bare_metal(site: Site) -> Iterator[Diagnosis]:
         return
     try:
         host = next(iter(site.hosts), "")
-        driver: BareMetalDriver = registry.driver("bare_metal", name)(site, host)
+        driver: BareMetalDriver = registry.driver("service", name)(site, host)
         said, nodes = driver.examine(), driver.nodes()
     except FabricDirectError as error:
         yield fail("bare metal", str(error), error.remedy or "see drivers.BareMetal of site.yaml")

@@ -11,6 +11,7 @@
     ovs/ linuxbridge/ gateways/   network services on switches of this site
     nso/ al2s/   network services by controllers
     p4switch/    whole P4 switches
+    ironic/      whole machines by Ironic
     fake/        every driver in memory, with faults on demand
     cloudinit    what a guest reads at its first boot
     http_api     requests to a controller

@@ -13,6 +13,7 @@ import yaml
 
 from fabric_direct.drivers.contract import Port
 from fabric_direct.model import NodeSliver
+from fabric_direct.model.bare_metal import BareMetalSliver
 
 BOOT_FINISHED = "/var/lib/cloud/instance/boot-finished"
 """Exists in a guest whose first boot cloud-init has finished."""
@@ -53,7 +54,7 @@ set --
 _BOUNDARY = "==fabric-direct=="
 
 
-def user_data(sliver: NodeSliver, extra_keys: Iterable[str] = ()) -> str:
+def user_data(sliver: NodeSliver | BareMetalSliver, extra_keys: Iterable[str] = ()) -> str:
     """Return the sliver's user data, a MIME ``multipart/mixed`` document.
 
     Its parts are a ``text/cloud-config`` (host name, public keys, what FreeBSD needs
@@ -103,7 +104,7 @@ def _part(subtype: str, text: str) -> MIMEBase:
     return part
 
 
-def _cloud_config(sliver: NodeSliver, extra_keys: Iterable[str]) -> str:
+def _cloud_config(sliver: NodeSliver | BareMetalSliver, extra_keys: Iterable[str]) -> str:
     config = {
         "hostname": sliver.name,
         "manage_etc_hosts": "localhost",

@@ -6,5 +6,6 @@
     site_drivers.py      the drivers of a site's hosts
     driver_settings.py   settings of drivers, by the models of the drivers themselves
     handler.py           the base of all handlers
-    vm/ ports/ services/ the handlers, with their steps
+    action_data.py       data of operational actions
+    vm/ ports/ services/ bare_metal/   the handlers, with their steps
 """

@@ -2,7 +2,7 @@
 
 Both are found by entry point, so that other packages can add theirs: a handler by its resource type in
 ``fabric_direct.handlers``; a driver by its name in ``fabric_direct.compute``, ``.network``, ``.volume``,
-``.service``, ``.device``, ``.guest``, ``.tuning``, ``.uplink`` and ``.bare_metal``, as a callable
+``.service``, ``.device``, ``.guest``, ``.tuning`` and ``.uplink``, as a callable
 ``(site, host) -> driver``. They are imported at first use. One that takes settings has its pydantic
 model as ``settings_model``, and reads them by :meth:`~fabric_direct.site.config.Site.settings_of`.
 """
@@ -82,12 +82,9 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         or made, or lacks methods; if its settings are invalid.
     """
     services = _made(_service_drivers(site), site, host)
-    bare_metal = make(use, site, host) if (use := _bare_metal_driver(site)) else None
     if not site.serves_vms:
         none: Any = NoDriver("VM")
-        return HostDrivers(
-            host, compute=none, network=none, volume=none, services=services, bare_metal=bare_metal
-        )
+        return HostDrivers(host, compute=none, network=none, volume=none, services=services)
     uses, known = _single_drivers(site), host in site.hosts
 
     def made(kind: str) -> Any:
@@ -102,7 +99,6 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         guest=made("guest"),
         adoption=_adoption(uses["compute"], site, host),
         services=services,
-        bare_metal=bare_metal,
         uplink=made("uplink") if known else None,
         devices=_made(_device_drivers(site), site, host) if known else {},
         known=known,
@@ -145,13 +141,10 @@ def _refuse_incomplete(made: Any, use: Use, names: frozenset[str]) -> None:
 
 def drivers_in_use(site: Site) -> frozenset[Use]:
     """Return the drivers that serve the site."""
-    bare_metal = _bare_metal_driver(site)
-    of_no_host = {*_service_drivers(site).values(), *filter(None, [bare_metal])}
+    services = _service_drivers(site).values()
     if not site.serves_vms:
-        return frozenset(of_no_host)
-    return frozenset(
-        {*_single_drivers(site).values(), *of_no_host, *_device_drivers(site).values()}
-    )
+        return frozenset(services)
+    return frozenset({*_single_drivers(site).values(), *services, *_device_drivers(site).values()})
 
 
 def drivers_of(site: Site, host: str) -> Iterator[Use]:
@@ -222,16 +215,10 @@ def _single_drivers(site: Site) -> dict[str, Use]:
 
 
 def _service_drivers(site: Site) -> dict[str, Use]:
-    """Return the drivers of network services, by resource type."""
-    kinds = (*SERVICES, "Switch")
+    """Return the drivers of network services, switches and bare-metal nodes, by resource type."""
+    kinds = (*SERVICES, "Switch", "BareMetal")
     named = {kind: name for kind in kinds if (name := site.driver_for(kind))}
     return {kind: Use("service", name, _field(site, kind)) for kind, name in named.items()}
-
-
-def _bare_metal_driver(site: Site) -> Use | None:
-    """Return the driver of bare-metal nodes, if the site names one."""
-    name = site.driver_for("BareMetal")
-    return Use("bare_metal", name, _field(site, "BareMetal")) if name else None
 
 
 def _device_drivers(site: Site) -> dict[str, Use]:

@@ -12,6 +12,7 @@ GiB, bandwidth in Mbit/s and times in seconds.
     networks.py      networks, and slivers that are a network or ports of one
     services.py      network services: interfaces, gateways, peers
     p4_switches.py   whole P4 switches
+    bare_metal.py    whole machines
     adoption.py      slivers that others made
     observed.py      what a sliver really has
     outcome.py       how operations and steps end

@@ -32,6 +32,7 @@ from fabric_direct.model import (
     SliverRef,
     StepReport,
 )
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.model.services import NetworkService
 from fabric_direct.site.config import Site
 from fabric_direct.state import files
@@ -321,7 +322,9 @@ def _difference(planned: Mapping[str, SliverRef], given: Mapping[str, SliverRef]
 def _without_secrets(sliver: SliverRef) -> SliverRef:
     if isinstance(sliver, NodeSliver):
         return sliver.model_copy(update={"boot_script": None})
-    return sliver.without_secrets() if isinstance(sliver, NetworkService) else sliver
+    if isinstance(sliver, NetworkService | BareMetalSliver):
+        return sliver.without_secrets()
+    return sliver
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 from fabric_direct.calls.deadline import Deadline
 from fabric_direct.calls.read_cache import ReadCache
@@ -110,7 +111,8 @@ class SiteQueries:
         :raises FabricDirectError: if they cannot be listed.
         """
         drivers = self.hosts.drivers
-        driver = drivers.within(drivers.some_host, self._probe()).bare_metal
+        some = drivers.within(drivers.some_host, self._probe())
+        driver: Any = some.services.get("BareMetal")
         return driver.nodes() if driver else ()
 
     def placer(self) -> Placer:

@@ -95,7 +95,9 @@ class SliverIds:
         return "" if isinstance(noted, Exception) else noted
 
     def _served(self) -> str:
-        return next(kind for kind in (*SERVICES, "Switch") if self._site.driver_for(kind))
+        return next(
+            kind for kind in (*SERVICES, "Switch", "BareMetal") if self._site.driver_for(kind)
+        )
 
     def refuse_other(self, sliver: SliverRef) -> None:
         """Raise Conflict if a sliver of another type has the id, or may have it, by the books."""

@@ -390,7 +390,7 @@ def _part(component: Component, index: int) -> str:
 
 def _interfaces(service: Service) -> Iterator[ServiceInterface]:
     """Yield the interfaces of a service, as its stamp says, or else as they are."""
-    if service.stamp:
+    if isinstance(service.stamp, NetworkService):
         yield from service.stamp.interfaces
         return
     for seen in service.interfaces:

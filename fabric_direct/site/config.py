@@ -250,14 +250,47 @@ class OpenStackSettings(Frozen):
     """Type of new volumes; the cloud's default if absent."""
 
 
-class IronicSettings(Frozen):
-    """The Ironic of bare-metal nodes, where it is not the cloud's."""
+ImageUrl = Annotated[
+    str,
+    StringConstraints(pattern=r"^(https?|file)://[^\s]{1,1000}$"),
+    Field(examples=["https://images.example.org/debian-12.qcow2"]),
+]
 
-    cloud: Name
+
+class NodeImage(Frozen):
+    """What is deployed on bare-metal nodes: the image of a whole disk, or a kernel and a ramdisk."""
+
+    disk: ImageUrl | None = None
+    """URL of the image of a whole disk, for Ironic to fetch."""
+    checksum: Annotated[str, Field(max_length=512)] | None = None
+    """Of the disk's image: a SHA256 or SHA512, or the URL of a file with it."""
+    kernel: ImageUrl | None = None
+    """URL of a kernel that runs with ``ramdisk``; nothing is written to a disk."""
+    ramdisk: ImageUrl | None = None
+    """URL of its initial ramdisk."""
+    kernel_arguments: Annotated[str, Field(max_length=1024)] | None = None
+    """Arguments of the kernel; those of Ironic if absent."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        whole = self.disk is not None and self.checksum is not None
+        booted = self.kernel is not None and self.ramdisk is not None
+        alone = {"disk", "checksum"} if whole else {"kernel", "ramdisk", "kernel_arguments"}
+        if whole == booted or self.model_fields_set - alone:
+            raise ValueError("needs 'disk' and 'checksum', or 'kernel' and 'ramdisk'")
+        return self
+
+
+class IronicSettings(Frozen):
+    """The Ironic of bare-metal nodes, and what can be deployed on them."""
+
+    cloud: Name | None = None
     """An entry of clouds.yaml. That of a stand-alone Ironic has ``auth_type: none`` or ``http_basic``,
-    and ``baremetal_endpoint_override``."""
+    and ``baremetal_endpoint_override``. If absent, the cloud of ``openstack``."""
     clouds_file: LocalPath | None = None
     """clouds.yaml; if absent, that of ``openstack``, or openstacksdk searches for it."""
+    images: dict[ImageName, NodeImage] = {}
+    """What slivers may name as their ``image``."""
 
 
 class GuestSettings(Frozen):
@@ -505,8 +538,8 @@ class Site(Frozen):
     driver_settings: dict[DriverName, dict[str, Any]] = Field(default={}, repr=False)
     """Settings of drivers of other packages by the driver's name, as its own model has them."""
     openstack: OpenStackSettings | None = None
-    ironic: IronicSettings | None = None
-    """Where the driver ``ironic`` finds its nodes; in the cloud of ``openstack`` if absent."""
+    ironic: IronicSettings = IronicSettings()
+    """Where the driver ``ironic`` finds its nodes, and what it deploys."""
     guest: Annotated[DriverName, AfterValidator(check_guest)] | None = None
     """Driver for guests: ``agent`` (QEMU guest agent, through libvirt of the host), ``ssh`` or ``none``.
     If absent, that of the VMs' driver: ``ssh`` with a cloud, ``agent`` with libvirt."""

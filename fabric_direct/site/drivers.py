@@ -14,11 +14,10 @@ _KINDS: Mapping[str, str] = {
     "VM": "compute",
     "vNIC": "network",
     "Storage": "volume",
-    "BareMetal": "bare_metal",
     "tuning": "tuning",
     "uplink": "uplink",
     **dict.fromkeys(DEVICE_TYPES, "device"),
-    **dict.fromkeys((*SERVICES, "Switch"), "service"),
+    **dict.fromkeys((*SERVICES, "Switch", "BareMetal"), "service"),
 }
 
 

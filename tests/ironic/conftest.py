@@ -1,21 +1,34 @@
-"""The Ironic of labs/ironic, or the reason why there is none."""
+"""The Ironic of labs/ironic, a site with it, and nodes of each test's own; or why there is none."""
 
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import openstack
 import pytest
 from openstack.baremetal.v1._proxy import Proxy
 from openstack.baremetal.v1.node import Node
 
+from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
 from tests.absent import absent
 from tests.limits import PATIENT
 
 LAB = Path(__file__).parents[2] / "labs/ironic/lab"
 STATE = Path("/var/lib/fabric-direct/bare-metal")
+IMAGES = "http://172.24.5.1:8080/images/fabric-guest"
+ADDRESSES = {"machine1": "172.24.5.11", "machine2": "172.24.5.12"}
+DISK = {"disk": "http://192.0.2.1/image.raw", "checksum": "0" * 64}
+FAKE_INTERFACES = ("bios", "boot", "deploy", "management", "power")
+Enroll = Callable[..., str]
+Make = Callable[..., BareMetalSliver]
+_numbers = count(1)
 
 
 def lab(*words: str) -> str:
@@ -66,3 +79,113 @@ def become(ironic: Proxy, node: Node, verb: str, **how: object) -> Node:
     return ironic.set_node_provision_state(
         node, verb, wait=True, timeout=int(PATIENT["guest_boot"]), **how
     )
+
+
+@pytest.fixture
+def never_deployed(ironic: Proxy) -> Iterator[None]:
+    """Have fake hardware begin deployments that last longer than any test."""
+    lab("fake", "deploy_delay=36000")
+    yield
+    lab("fake")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True
+    )
+    return tmp_path / "key"
+
+
+def ssh(key: Path, address: str, command: str) -> str:
+    """Return what a command prints on a machine that may still boot."""
+    alone = ("-F", "/dev/null", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-i", str(key))
+    anyone = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
+    patient = ("-o", f"ConnectionAttempts={int(PATIENT['guest_boot'])}", "-o", "ConnectTimeout=60")
+    argv = ["ssh", "-q", *alone, *anyone, *patient, f"root@{address}", command]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+# --- a site with it
+
+
+@pytest.fixture
+def kind() -> str:
+    """A resource class that the nodes of this test have alone."""
+    return f"class-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def enroll(ironic: Proxy, kind: str) -> Iterator[Enroll]:
+    """Make a node of fake hardware that is available, and return its name; it is gone afterwards."""
+    made: list[str] = []
+
+    def node(**values: Any) -> str:
+        number = next(_numbers)
+        size = {"cpus": 8, "memory_mb": 16384, "local_gb": 100, "cpu_arch": "x86_64"}
+        usual = {"name": f"{kind}-{number}", "resource_class": kind, "properties": size}
+        fakes = {f"{each}_interface": "fake" for each in FAKE_INTERFACES}
+        found = ironic.create_node(
+            driver="fake-hardware", provision_state="enroll", **fakes, **usual | values
+        )
+        made.append(found.id)
+        mac = f"52:54:00:77:{number // 256:02x}:{number % 256:02x}"
+        ironic.create_port(node_uuid=found.id, address=mac)
+        for verb, state in (("manage", "manageable"), ("provide", "available")):
+            ironic.set_node_provision_state(found.id, verb)
+            reached(ironic, found.id, state)
+        # Fake hardware has no power state until somebody asks for one; Ironic allocates none without.
+        ironic.set_node_power_state(found.id, "power off", wait=True, timeout=int(PATIENT["call"]))
+        return str(found.name)
+
+    yield node
+    for each in made:
+        release(ironic, ironic.get_node(each))
+        ironic.set_node_maintenance(each, "its test has ended")
+        ironic.delete_node(each)
+
+
+def reached(ironic: Proxy, node: str, state: str) -> Node:
+    """Return a node when it is in a state, and no longer locked unless Ironic changes it."""
+    until = time.monotonic() + PATIENT["call"]
+    while True:
+        found = ironic.get_node(node)
+        if found.provision_state == state and not (found.reservation and state != "deploying"):
+            return found
+        assert time.monotonic() < until, (found.provision_state, found.last_error)
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def site(tmp_path: Path, ironic: Proxy) -> Site:
+    arguments = (STATE / "images/fabric-guest.cmdline").read_text().strip()
+    booted = {"kernel": f"{IMAGES}.kernel", "ramdisk": f"{IMAGES}.ramdisk"}
+    images = {"disk": DISK, "guest": booted | {"kernel_arguments": arguments}}
+    return Site.model_validate(
+        {
+            "site": f"S{secrets.token_hex(5)}",
+            "state_dir": tmp_path / "state",
+            "drivers": {"BareMetal": "ironic"},
+            "ironic": {
+                "cloud": "ironic",
+                "clouds_file": STATE / "clouds.yaml",
+                "images": images,
+            },
+            "limits": PATIENT | {"create": 600.0, "delete": 600.0, "unanswered": 5.0},
+        }
+    )
+
+
+@pytest.fixture
+def processor(site: Site) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(site) as processor:
+        yield processor
+
+
+@pytest.fixture
+def metal(kind: str) -> Make:
+    def make(**values: Any) -> BareMetalSliver:
+        usual = {"id": "metal", "name": "box", "image": "disk", "resource_class": kind}
+        return BareMetalSliver.model_validate(usual | values)
+
+    return make

@@ -24,7 +24,6 @@ from fabric_direct.drivers.contract import (
     VolumeDriver,
 )
 from fabric_direct.drivers.fake import (
-    FakeBareMetal,
     FakeColdDevice,
     FakeCompute,
     FakeDevice,
@@ -291,7 +290,7 @@ class TestUplinks(UplinkContract):
 class TestBareMetal(BareMetalContract):
     @pytest.fixture
     def driver(self, site: Site) -> BareMetalDriver:
-        return FakeBareMetal(site, HOST)
+        return FakeService(site, HOST)
 
     @pytest.fixture
     def free(self) -> str:

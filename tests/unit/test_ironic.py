@@ -10,6 +10,7 @@ from fabric_direct.drivers.ironic.driver import IronicBareMetal
 from fabric_direct.drivers.ironic.states import CONDITIONS, condition
 from fabric_direct.errors import Denied, DriverError, InvalidSite, Unreachable
 from fabric_direct.site.config import Site
+from tests.unit.ironic import node
 from tests.unit.openstack_api import OpenStackApi
 
 OF_IRONIC = {
@@ -21,28 +22,7 @@ OF_IRONIC = {
     *("servicing", "service wait", "service hold", "service failed"),
 }
 """Provision states by its documentation of the state machine."""
-STAMP = {"fabric-direct": {"site": "TEST", "sliver": "s1"}}
-
-
-def node(name: str = "n1", state: str = "available", **values: Any) -> dict[str, Any]:
-    """Return a node as Ironic tells it."""
-    usual = {
-        "uuid": f"id-{name}",
-        "name": name,
-        "provision_state": state,
-        "power_state": "power off",
-        "resource_class": "large",
-        "traits": [],
-        "properties": {},
-        "extra": {},
-        "instance_uuid": None,
-        "allocation_uuid": None,
-        "maintenance": False,
-        "maintenance_reason": None,
-        "retired": False,
-        "last_error": None,
-    }
-    return usual | values
+STAMP = {"fabric-direct": {"site": "TEST", "sliver": "s1", "allocation": "i"}}
 
 
 @pytest.fixture
@@ -285,4 +265,4 @@ class TestASite:
         with pytest.raises(InvalidSite) as caught:
             IronicBareMetal(site)
 
-        assert caught.value.field == "ironic"
+        assert caught.value.field == "ironic.cloud"

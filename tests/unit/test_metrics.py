@@ -304,7 +304,7 @@ class TestNodes:
     def test_none_are_told_while_they_cannot_be_listed(
         self, processor: HandlerProcessor, fakes: Substrate
     ) -> None:
-        fakes.fault("bare_metal.nodes", kind="fail")
+        fakes.fault("service.nodes", kind="fail")
 
         of_nodes = {metrics.NODE_COUNT, metrics.NODE_READABLE}
         readings = [each for each in processor._look() if each.metric in of_nodes]

@@ -96,12 +96,12 @@ def test_a_site_without_bare_metal_is_told_what_to_name(fake_site: Site, tmp_pat
 
 
 def test_a_driver_that_fails_is_told(run: Callable[..., Result], fakes: Substrate) -> None:
-    fakes.fault("bare_metal.nodes", kind="fail")
+    fakes.fault("service.nodes", kind="fail")
 
     result = run()
 
     assert result.exit_code == 1
-    assert "bare_metal.nodes failed" in result.output
+    assert "service.nodes failed" in result.output
 
 
 class TestDoctor:
@@ -123,7 +123,7 @@ class TestDoctor:
         assert second.found == "it may be unclean: no power"
 
     def test_tells_an_api_that_does_not_answer(self, site: Site, fakes: Substrate) -> None:
-        fakes.fault("bare_metal.examine", kind="fail")
+        fakes.fault("service.examine", kind="fail")
 
         (found,) = check_bare_metal(site)
 

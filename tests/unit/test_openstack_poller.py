@@ -292,7 +292,7 @@ class TestTogether:
     def test_a_few_volumes_are_read_by_their_ids_and_many_by_one_list(
         self, api: OpenStackApi
     ) -> None:
-        names = [f"v{number}" for number in range(poller._MANY_VOLUMES)]
+        names = [f"v{number}" for number in range(poller._MANY)]
         volumes = [{"id": name, "status": "available", "metadata": {}} for name in names]
         api.answer("GET", "volume", "/volumes/detail", {"volumes": volumes})
         for volume in volumes[1:]:

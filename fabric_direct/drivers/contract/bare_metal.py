@@ -5,6 +5,11 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from fabric_direct.calls.reading import reads
+from fabric_direct.drivers.contract.network_services import ServiceDriver
+from fabric_direct.model.bare_metal import BareMetalStamp
+
+Power = Literal["on", "off"]
+PowerChange = Literal["on", "off", "restart"]
 
 
 class NodeCondition(StrEnum):
@@ -47,7 +52,7 @@ class BareMetalNode:
     condition: NodeCondition
     state: str
     """Its state in the words of the API."""
-    power: Literal["on", "off"] | None
+    power: Power | None
     """None if it is not known."""
     resource_class: str | None
     traits: tuple[str, ...]
@@ -63,12 +68,20 @@ class BareMetalNode:
     """Who has it, or had it and it is not clean yet: a sliver, or the instance of somebody else."""
     sliver: str | None = None
     """The sliver whose stamp it carries."""
+    stamp: BareMetalStamp | None = None
+    """What that asked for; None if the stamp does not say it in a form that can be read."""
     why: str = ""
     """Why it is as it is, in the words of the API or of its operator."""
 
 
-class BareMetalDriver(Protocol):
-    """Knows the bare-metal nodes of a site."""
+class BareMetalDriver(ServiceDriver, Protocol):
+    """Gives whole machines to slivers.
+
+    As a :class:`ServiceDriver`: ``apply`` reserves a node, deploys it and switches it on, or goes on
+    with what was begun; ``remove`` takes it away, waits until it is clean, and gives it up. A node that
+    cannot be cleaned keeps its stamp, and is told by ``leftovers``. ``find`` returns a node that is
+    deployed, whether it is on or off.
+    """
 
     @reads
     def nodes(self) -> tuple[BareMetalNode, ...]:
@@ -82,4 +95,18 @@ class BareMetalDriver(Protocol):
         """Return what the API offers this user, in a few words each.
 
         :raises FabricDirectError: if it does not answer, or lets nobody in.
+        """
+
+    @reads
+    def power(self, sliver_id: str) -> Power | None:
+        """Return whether the sliver's node is on; None if that is not known.
+
+        :raises NotFound: if the sliver has no node.
+        """
+
+    def set_power(self, sliver_id: str, power: PowerChange, *, hard: bool = False) -> None:
+        """Switch the sliver's node on or off, or restart it; it is so on return.
+
+        :param hard: do not ask its system to stop.
+        :raises NotFound: if the sliver has no node.
         """

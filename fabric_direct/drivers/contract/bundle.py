@@ -7,7 +7,6 @@ from typing import TypeVar
 from fabric_direct.calls.deadline import Deadline, bounded
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract.adoption import AdoptionDriver
-from fabric_direct.drivers.contract.bare_metal import BareMetalDriver
 from fabric_direct.drivers.contract.compute import ComputeDriver
 from fabric_direct.drivers.contract.devices import DeviceDriver, DeviceRecord
 from fabric_direct.drivers.contract.guests import GuestDriver
@@ -42,10 +41,9 @@ class HostDrivers:
     """None where servers of others cannot be adopted."""
     uplink: UplinkDriver | None = None
     """None where the site does not know the host, or names no driver."""
-    bare_metal: BareMetalDriver | None = None
-    """None where the site has no bare-metal nodes."""
     services: dict[str, ServiceDriver] = field(default_factory=dict)
-    """Of network services, by resource type; one driver may serve several."""
+    """Of network services, switches and bare-metal nodes, by resource type; one driver may serve
+    several."""
     devices: dict[str, DeviceDriver] = field(default_factory=dict)
     """By resource type, ``Type_Model`` or ``Type``; one driver may serve several."""
     known: bool = True
@@ -100,8 +98,9 @@ class HostDrivers:
 
         Each call ends by ``limit`` seconds and the deadline, and all share one read cache. A guest may
         be slow: calls of its driver end by ``guest_limit`` seconds, if that is given. What a cloud
-        builds takes as long as it takes, and so do bare metal, a network service and the erasing of a
-        drive: calls of these drivers end by the deadline, each of their requests by a limit of its own.
+        builds takes as long as it takes, and so do a network service, a whole machine and the erasing
+        of a drive: calls of these drivers end by the deadline, each of their requests by a limit of its
+        own.
         """
         reads = reads or ReadCache()
 
@@ -121,7 +120,6 @@ class HostDrivers:
             tuning=self.tuning and limited(self.tuning, "tuning"),
             guest=self.guest and limited(self.guest, "guest", guest_limit or limit),
             adoption=self.adoption and limited(self.adoption, "adoption", patient),
-            bare_metal=self.bare_metal and limited(self.bare_metal, "bare_metal", inf),
             services={kind: services[id(d)] for kind, d in self.services.items()},
             uplink=self.uplink and limited(self.uplink, "uplink"),
             devices={kind: cleaning[id(d)] for kind, d in self.devices.items()},

@@ -19,7 +19,6 @@ KINDS: Mapping[str, type] = {
     "compute": ComputeDriver,
     "network": NetworkDriver,
     "volume": VolumeDriver,
-    "bare_metal": BareMetalDriver,
     "service": ServiceDriver,
     "device": DeviceDriver,
     "guest": GuestDriver,
@@ -28,7 +27,10 @@ KINDS: Mapping[str, type] = {
 }
 """The kinds of drivers, by their groups of entry points, with what each promises."""
 
-_MORE: Mapping[str, type] = {"adoption": AdoptionDriver, "service": ServiceController}
+_MORE: Mapping[str, tuple[type, ...]] = {
+    "adoption": (AdoptionDriver,),
+    "service": (ServiceController, BareMetalDriver),
+}
 """What some drivers promise beside that."""
 
 
@@ -41,5 +43,5 @@ def promised(protocol: type) -> frozenset[str]:
 
 def marks(kind: str) -> Reading:
     """Return which methods of a kind of driver change nothing: none of a kind that has no contract."""
-    contracts = (contract for each in (KINDS, _MORE) if (contract := each.get(kind)))
-    return reading(*contracts)
+    own = KINDS.get(kind)
+    return reading(*filter(None, (own, *_MORE.get(kind, ()))))

@@ -5,7 +5,8 @@ from typing import Any, Protocol
 
 from fabric_direct.calls.reading import reads
 from fabric_direct.drivers.contract.stamped import StampFinder
-from fabric_direct.model import ObservedGateway, ObservedInterface, SliverRef
+from fabric_direct.model import ObservedGateway, ObservedInterface, SliverRef, State
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.model.services import NetworkService
 
 
@@ -27,10 +28,13 @@ class Service:
     """Where it is connected, as read from what carries the packets."""
     gateway: ObservedGateway | None = None
     """Its own address, with the MAC that answers for it."""
-    stamp: NetworkService | None = None
+    stamp: NetworkService | BareMetalSliver | None = None
     """What it should be, without secrets; None if nothing at the API says so."""
     type: str = ""
     """Its resource type, where no stamp says it; empty if its driver serves one type."""
+    host: str | None = None
+    """The machine that it is, if it is one."""
+    state: State = State.RUNNING
 
     @property
     def resource_type(self) -> str:

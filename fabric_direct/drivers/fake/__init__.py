@@ -23,7 +23,6 @@ A server loses its devices, as by a hard reboot by Nova::
     substrate(site, "w2").lose_devices("sliver-1")
 """
 
-from fabric_direct.drivers.fake.bare_metal import FakeBareMetal
 from fabric_direct.drivers.fake.compute import FakeCompute
 from fabric_direct.drivers.fake.device import FakeColdDevice, FakeDevice
 from fabric_direct.drivers.fake.guest import FakeGuest
@@ -36,7 +35,6 @@ from fabric_direct.drivers.fake.uplink import FakeUplink
 from fabric_direct.drivers.fake.volume import FakeVolume
 
 __all__ = [
-    "FakeBareMetal",
     "FakeColdDevice",
     "FakeCompute",
     "FakeDevice",

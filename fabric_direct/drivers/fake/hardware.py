@@ -63,6 +63,12 @@ def bare_metal_node(name: str, has: FakeNodeSettings) -> BareMetalNode:
     )
 
 
+def freed(node: BareMetalNode) -> BareMetalNode:
+    """Return a node as it is when nobody has it."""
+    free = replace(node, condition=NodeCondition.FREE, state="available", power="off", why="")
+    return replace(free, tenant=None, sliver=None, stamp=None)
+
+
 def devices(
     host: FakeHostSettings, allowed: Sequence[AllowedDevice] = ()
 ) -> dict[PciAddress, HostDevice]:

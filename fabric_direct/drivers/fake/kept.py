@@ -14,6 +14,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fabric_direct.drivers.contract import (
+    BareMetalNode,
     DeviceRecord,
     Plug,
     PluggedDevice,
@@ -22,6 +23,7 @@ from fabric_direct.drivers.contract import (
     VfSettings,
     Volume,
 )
+from fabric_direct.drivers.fake.hardware import freed
 from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.fake.state import Key, SubstrateState
 from fabric_direct.errors import DriverError
@@ -57,6 +59,8 @@ class _State(BaseModel):
     """Without the secrets of peers, as their stamps."""
     service_stamps: dict[str, Services] = {}
     switches: dict[str, Switch] = {}
+    bare_metal: dict[str, BareMetalNode] = {}
+    """Nodes that slivers have, by name."""
     volumes: tuple[Volume, ...] = ()
     owners: dict[PciAddress, str] = {}
     """Owners of devices."""
@@ -136,6 +140,7 @@ def _state(things: SubstrateState) -> _State:
         volumes=tuple(things.volumes.values()),
         plugs=tuple((holder, plug) for (holder, _), plug in things.plugs.items()),
         services={s.id: s.without_secrets() for s in things.services.values()},
+        bare_metal={n.name: n for n in things.bare_metal.values() if n.sliver},
         owners={d.address: d.owner for d in things.devices.values() if d.owner},
         uplinks=things.uplinks,
         vfs=things.vfs,
@@ -150,6 +155,9 @@ def _restore(state: _State, things: SubstrateState) -> None:
     things.volumes = {_key(volume): volume for volume in state.volumes}
     things.plugs = {(holder, plug.nic.component): plug for holder, plug in state.plugs}
     things.services = dict(state.services)
+    things.bare_metal = {
+        name: state.bare_metal.get(name, freed(node)) for name, node in things.bare_metal.items()
+    }
     things.devices = {
         address: replace(device, owner=state.owners.get(address))
         for address, device in things.devices.items()

@@ -2,23 +2,26 @@
 
 from collections.abc import Iterator
 
-from fabric_direct.drivers.contract import Service, Stamped
+from fabric_direct.drivers.contract import BareMetalNode, Service, Stamped
+from fabric_direct.drivers.contract.bare_metal import Power, PowerChange
 from fabric_direct.drivers.contract.provider_networks import impossibility
 from fabric_direct.drivers.contract.service_comparison import (
     gateway_differences,
     interface_differences,
 )
 from fabric_direct.drivers.contract.site_checks import refuse_unknown_ports
+from fabric_direct.drivers.fake.nodes import FakeNodes
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.drivers.fake.switch import FakeSwitches
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
 from fabric_direct.model import ObservedGateway, ObservedInterface
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.model.networks import NetworkSliver, VlanNetwork
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.model.services import NetworkService, ServiceInterface
 from fabric_direct.site.config import Site
 
-_Sliver = NetworkSliver | NetworkService | Switch
+_Sliver = NetworkSliver | NetworkService | Switch | BareMetalSliver
 
 _CHANGEABLE = {"dns", "gateway", "pool", "router"}
 
@@ -32,6 +35,7 @@ class FakeService(Fake):
         """Make a driver on the host's substrate."""
         super().__init__(site, host)
         self._switches = FakeSwitches(site, self.substrate)
+        self._nodes = FakeNodes(site, self.substrate)
 
     def check(self, sliver: _Sliver) -> None:
         """Refuse what no cloud can make, to change what is fixed, and what the site lacks."""
@@ -39,6 +43,8 @@ class FakeService(Fake):
             refuse_unknown_ports(self.site, sliver)
         elif isinstance(sliver, Switch):
             self._switches.check(sliver)
+        elif isinstance(sliver, BareMetalSliver):
+            self._nodes.check(sliver)
         else:
             self._check_network(sliver)
 
@@ -59,12 +65,16 @@ class FakeService(Fake):
         if sliver_id in there.services:
             return self._service(there.services[sliver_id])
         sliver = there.networks.get(sliver_id)
-        return self._network(sliver) if sliver else self._switches.find(sliver_id)
+        if sliver:
+            return self._network(sliver)
+        return self._switches.find(sliver_id) or self._nodes.find(sliver_id)
 
     def differences(self, sliver: _Sliver) -> tuple[str, ...]:
         """Name what differs."""
         if isinstance(sliver, Switch):
             return self._switches.differences(sliver)
+        if isinstance(sliver, BareMetalSliver):
+            return self._nodes.differences(sliver)
         if isinstance(sliver, NetworkSliver):
             return tuple(f"{field} differs" for field in self._differing(sliver))
         found = self.substrate.services.get(sliver.id)
@@ -74,6 +84,8 @@ class FakeService(Fake):
         """Make the service, or change what can be changed of it."""
         if isinstance(sliver, Switch):
             return self._switches.apply(sliver)
+        if isinstance(sliver, BareMetalSliver):
+            return self._nodes.apply(sliver)
         if isinstance(sliver, NetworkService):
             self.substrate.services[sliver.id] = sliver
             self.substrate.service_stamps[sliver.id] = sliver.without_secrets()
@@ -98,12 +110,14 @@ class FakeService(Fake):
         self.substrate.services.pop(sliver_id, None)
         self.substrate.service_stamps.pop(sliver_id, None)
         self._switches.remove(sliver_id)
+        self._nodes.remove(sliver_id)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the service, if it is there."""
         networks = [n.name for n in self.substrate.networks.values() if n.id == sliver_id]
         services = [s.name for s in self.substrate.services.values() if s.id == sliver_id]
-        return (*networks, *services, *self._switches.leftovers(sliver_id))
+        machines = (*self._switches.leftovers(sliver_id), *self._nodes.leftovers(sliver_id))
+        return (*networks, *services, *machines)
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return all services."""
@@ -113,7 +127,24 @@ class FakeService(Fake):
             *(Stamped(network.id, "network", network.name) for network in networks),
             *(Stamped(service.id, service.type, service.name) for service in services),
             *self._switches.stamped(),
+            *self._nodes.stamped(),
         )
+
+    def nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return all bare-metal nodes, by name."""
+        return self._nodes.all()
+
+    def examine(self) -> tuple[str, ...]:
+        """Return how many bare-metal nodes there are."""
+        return (f"{len(self.substrate.bare_metal)} nodes in memory",)
+
+    def power(self, sliver_id: str) -> Power | None:
+        """Return whether the sliver's node is on."""
+        return self._nodes.power(sliver_id)
+
+    def set_power(self, sliver_id: str, power: PowerChange, *, hard: bool = False) -> None:  # noqa: ARG002
+        """Switch the sliver's node."""
+        self._nodes.set_power(sliver_id, power)
 
     def _network(self, sliver: NetworkSliver) -> Service:
         settings = sliver.network

@@ -55,6 +55,8 @@ class SubstrateState:
     """P4 switches, by the sliver that has one."""
     bare_metal: dict[str, BareMetalNode] = field(default_factory=dict)
     """Bare-metal nodes by name."""
+    dirty_nodes: set[str] = field(default_factory=set)
+    """Names of those that cannot be cleaned."""
     unused: set[str] = field(default_factory=set)
     """Networks that were left without a user."""
     volumes: dict[Key, Volume] = field(default_factory=dict)

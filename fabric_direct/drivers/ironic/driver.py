@@ -1,23 +1,77 @@
-"""The driver of bare-metal nodes: Ironic's API, by openstacksdk."""
+"""The driver of bare-metal nodes: Ironic's API, by openstacksdk.
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+::
 
+    apply    allocation → stamp, instance_info → validated → deployed with a config drive
+    remove   taken away → cleaned → stamp removed; or allocation given up, if nothing is deployed
+
+The allocation has the stamp from the request that makes it, and a name that tells site and sliver: it is
+found again by that. The node's own stamp stays until the node was seen to be available again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any
+
+from openstack.baremetal.v1.allocation import Allocation
 from openstack.baremetal.v1.node import Node
-from openstack.baremetal.v1.port import Port
-from openstack.connection import Connection
 
-from fabric_direct.drivers.contract.bare_metal import BareMetalNode, NodePort
-from fabric_direct.drivers.ironic.states import condition
-from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.calls.deadline import noting, time_left, wait_until
+from fabric_direct.drivers.contract.bare_metal import (
+    BareMetalNode,
+    NodeCondition,
+    Power,
+    PowerChange,
+)
+from fabric_direct.drivers.contract.network_services import Service
+from fabric_direct.drivers.contract.node_choice import (
+    choose,
+    node_differences,
+    refuse_fixed,
+    refuse_unknown_image,
+    size_of,
+)
+from fabric_direct.drivers.contract.node_service import node_service
+from fabric_direct.drivers.contract.stamped import Stamped
+from fabric_direct.drivers.ironic.deployment import config_drive, instance_info
+from fabric_direct.drivers.ironic.reading import (
+    STAMP,
+    by_node,
+    read_node,
+    sliver_of,
+    stamp_of,
+)
+from fabric_direct.drivers.ironic.requests import once_unlocked
+from fabric_direct.drivers.ironic.states import AVAILABLE, can_be_deleted
+from fabric_direct.drivers.openstack.client.errors import if_there, make_once, translated, unclear
+from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
-from fabric_direct.errors import InvalidSite
+from fabric_direct.drivers.openstack.client.transport import uncached
+from fabric_direct.errors import (
+    Conflict,
+    DeviceUnclean,
+    DriverError,
+    FabricDirectError,
+    InvalidSite,
+    NoHost,
+    NotFound,
+    NotOurs,
+)
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
 from fabric_direct.site.config import OpenStackSettings, Site
 
-STAMP = "fabric-direct"
-"""The key of a node's ``extra`` that has the stamp: the site's name and the sliver's id."""
-_POWER: Mapping[str | None, Literal["on", "off"]] = {"power on": "on", "power off": "off"}
+_VALIDATED = ("boot", "deploy", "management", "network", "power")
+"""The interfaces of a node that must be fit before it is deployed."""
+_POWERS: dict[tuple[PowerChange, bool], str] = {
+    ("on", False): "power on",
+    ("on", True): "power on",
+    ("off", False): "soft power off",
+    ("off", True): "power off",
+    ("restart", False): "soft rebooting",
+    ("restart", True): "rebooting",
+}
+"""What Ironic is asked for, by the change and whether it is hard."""
 
 
 class IronicBareMetal:
@@ -28,87 +82,351 @@ class IronicBareMetal:
 
         :raises InvalidSite: if neither ``ironic`` nor ``openstack`` of site.yaml names a cloud.
         """
-        self._site = site
-        self._settings = _settings(site)
+        self._site, self._settings = site, _settings(site)
         self._where = f"cloud {self._settings.cloud}"
+
+    # --- reading
 
     def nodes(self) -> tuple[BareMetalNode, ...]:
         """Return all nodes that this user sees, by name."""
-        with translated("list bare-metal nodes", self._where):
-            ports = _by_node(self._cloud().baremetal.ports(details=True))
+        with translated("list bare-metal nodes", self._where), uncached():
+            ports = by_node(self._api.ports(details=True))
             found = [
-                self._node(node, ports[node.id])
-                for node in self._cloud().baremetal.nodes(details=True)
+                read_node(self._site.site, node, ports[node.id])
+                for node in self._api.nodes(details=True)
             ]
         return tuple(sorted(found, key=lambda node: (node.name, node.id)))
 
     def examine(self) -> tuple[str, ...]:
         """Return how many nodes this user sees, in which conditions."""
-        counted: dict[str, int] = defaultdict(int)
-        for node in self.nodes():
-            counted[node.condition.value] += 1
+        counted = Counter(node.condition.value for node in self.nodes())
         each = (f"{number} {name}" for name, number in sorted(counted.items()))
-        return (f"{sum(counted.values())} nodes", *each)
+        return (f"{counted.total()} nodes", *each)
 
-    def _cloud(self) -> Connection:
-        return cloud(self._settings, call_limit=self._site.limits.call)
+    def check(self, sliver: BareMetalSliver) -> None:
+        """Raise an error unless a node is the sliver's, or free for it."""
+        refuse_unknown_image(self._site, sliver)
+        node = self._own(sliver.id)
+        if node is None:
+            choose(self.nodes(), sliver)
+        elif node.stamp:
+            refuse_fixed(sliver, node.stamp)
 
-    def _node(self, node: Node, ports: tuple[NodePort, ...]) -> BareMetalNode:
-        stamp = (node.extra or {}).get(STAMP)
-        sliver = self._sliver(stamp)
-        tenant = node.instance_id or node.allocation_id
-        has: Mapping[str, Any] = node.properties or {}
-        return BareMetalNode(
-            id=node.id,
-            name=node.name or node.id,
-            condition=condition(
-                node.provision_state,
-                taken=bool(tenant),
-                stamped=isinstance(stamp, dict),
-                set_apart=bool(node.is_maintenance or node.is_retired),
-            ),
-            state=node.provision_state,
-            power=_POWER.get(node.power_state),
-            resource_class=node.resource_class,
-            traits=tuple(sorted(node.traits or ())),
-            cores=_number(has.get("cpus")),
-            ram=_number(has.get("memory_mb")),
-            disk=_number(has.get("local_gb")),
-            architecture=str(has["cpu_arch"]) if has.get("cpu_arch") else None,
-            ports=ports,
-            tenant=sliver or tenant,
-            sliver=sliver,
-            why=node.maintenance_reason or node.last_error or "",
+    def find(self, sliver_id: str) -> Service | None:
+        """Return the node that is deployed and carries the sliver's stamp."""
+        node = self._stamped_node(sliver_id)
+        active = node is not None and node.condition is NodeCondition.ACTIVE
+        return node_service(node) if node and active else None
+
+    def differences(self, sliver: BareMetalSliver) -> tuple[str, ...]:
+        """Name what differs."""
+        node = self._own(sliver.id)
+        return node_differences(sliver, node) if node else ("it has no node",)
+
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name the node with the sliver's stamp, or the allocation that has one for it."""
+        node = self._stamped_node(sliver_id)
+        if node:
+            return (f"node {node.name} ({node.condition})",)
+        allocation = self._allocation(sliver_id)
+        return (f"allocation {allocation.name}",) if allocation else ()
+
+    def stamped(self) -> tuple[Stamped, ...]:
+        """Return the nodes and allocations with this site's stamp, one for each sliver."""
+        found: dict[str, str] = {}
+        with translated("list allocations", self._where), uncached():
+            for allocation in self._api.allocations():
+                if sliver := sliver_of(self._site.site, allocation.extra):
+                    found[sliver] = str(allocation.name)
+        found |= {node.sliver: node.name for node in self.nodes() if node.sliver}
+        return tuple(Stamped(sliver, "BareMetal", found[sliver]) for sliver in sorted(found))
+
+    def power(self, sliver_id: str) -> Power | None:
+        """Return whether the sliver's node is on."""
+        return self._needed(sliver_id).power
+
+    # --- changing
+
+    def apply(self, sliver: BareMetalSliver) -> Service:
+        """Reserve a node, deploy it and switch it on, or go on with what was begun."""
+        self.check(sliver)
+        node = self._own(sliver.id) or self._reserve(sliver)
+        if node.condition is NodeCondition.CHANGING:
+            node = self._await(node, "to come to rest", self._rests)
+        if node.condition is NodeCondition.ACTIVE:
+            self._stamp(node, sliver, {"display_name": sliver.name})
+        elif node.condition in {NodeCondition.RESERVED, NodeCondition.FAILED}:
+            self._deploy(node, sliver)
+        else:
+            raise Conflict(
+                f"node {node.name} of {sliver.id} is {node.condition}",
+                why=node.why,
+                remedy="delete the sliver, and create it again",
+            )
+        return node_service(self._needed(sliver.id))
+
+    def remove(self, sliver_id: str) -> None:
+        """Take the sliver's node away, wait until it is clean, and give it up.
+
+        :raises DeviceUnclean: if it could not be cleaned; it keeps the stamp.
+        """
+        node = self._own(sliver_id)
+        if node is not None and node.condition is not NodeCondition.RESERVED:
+            self._take_away(node)
+        self._drop_allocation(sliver_id)
+        if node is not None and node.sliver:
+            self._patch(node, [{"op": "remove", "path": f"/extra/{STAMP}"}])
+
+    def set_power(self, sliver_id: str, power: PowerChange, *, hard: bool = False) -> None:
+        """Switch the sliver's node on or off, or restart it; it is so on return."""
+        node, target = self._needed(sliver_id), _POWERS[power, hard]
+        wanted: Power = "off" if power == "off" else "on"
+        self._change(
+            f"ask for {target} of node {node.name}",
+            lambda: self._api.set_node_power_state(node.id, target),
         )
 
-    def _sliver(self, stamp: object) -> str | None:
-        """Return the sliver of a stamp of this site; None of others'."""
-        if isinstance(stamp, dict) and stamp.get("site") == self._site.site:
-            return str(stamp["sliver"]) if stamp.get("sliver") else None
-        return None
+        def so(found: Node) -> bool:
+            return found.target_power_state is None and self._read(found).power == wanted
+
+        self._await(node, f"to be {wanted}", so)
+
+    # --- steps of these
+
+    def _reserve(self, sliver: BareMetalSliver) -> BareMetalNode:
+        """Return a free node that was allocated for the sliver, one of the smallest that fit.
+
+        Ironic gives a node to one allocation alone, whoever asks at the same time. Of several that are
+        alike, it chooses.
+        """
+        self._drop_failed_allocation(sliver.id)
+        refused = []
+        for size, alike in groupby(choose(self.nodes(), sliver), key=size_of):
+            candidates = tuple(alike)
+            name = size[-1]
+            if not name:
+                refused.append(f"{candidates[0].name} has no resource class")
+                continue
+            allocation = self._allocate(sliver, name, [node.id for node in candidates])
+            if allocation.state == "active":
+                return self._read(self._get(allocation.node_id))
+            refused.append(str(allocation.last_error))
+            self._drop_allocation(sliver.id)
+        raise NoHost(f"Ironic allocates no node for {sliver.id}", why="; ".join(refused))
+
+    def _allocate(self, sliver: BareMetalSliver, name: str, nodes: list[str]) -> Allocation:
+        wanted = {
+            "name": self._allocation_name(sliver.id),
+            "resource_class": name,
+            "candidate_nodes": nodes,
+            "extra": {STAMP: stamp_of(self._site.site, sliver.stamp())},
+        }
+        with translated(f"allocate a node for {sliver.id}", self._where):
+            make_once(
+                lambda: self._api.create_allocation(**wanted),
+                lambda: self._allocation(sliver.id),
+                timeout=self._site.limits.call / 4,
+            )
+        ended: list[Allocation] = []
+
+        def so() -> bool:
+            found = self._allocation(sliver.id)
+            if found is None:
+                raise NotFound(f"the allocation of {sliver.id} is gone")
+            ended[:] = [found] if found.state != "allocating" else []
+            return bool(ended)
+
+        wait_until("Ironic to allocate a node", so, timeout=time_left(self._site.limits.call))
+        return ended[0]
+
+    def _deploy(self, node: BareMetalNode, sliver: BareMetalSliver) -> None:
+        image = self._site.ironic.images[sliver.image]
+        self._stamp(node, sliver, instance_info(sliver, image))
+        with translated(f"validate node {node.name}", self._where):
+            found = self._api.validate_node(node.id, required=None)
+        for name in _VALIDATED:
+            if name in found and found[name].result is False:
+                raise DriverError(
+                    f"node {node.name} cannot be deployed", why=f"{name}: {found[name].reason}"
+                )
+        drive = config_drive(sliver, node)
+        self._provision(node, "active", config_drive=drive)
+
+        def so(found: Node) -> bool:
+            now = self._read(found)
+            if now.condition is NodeCondition.FAILED:
+                raise DriverError(f"node {now.name} was not deployed", why=now.why)
+            return now.condition is NodeCondition.ACTIVE
+
+        if self._await(node, "to be active", so).power != "on":
+            self.set_power(sliver.id, "on")
+
+    def _take_away(self, node: BareMetalNode) -> None:
+        """Delete what is deployed, if anything is, and wait until the node is clean."""
+        if node.condition is NodeCondition.CHANGING and not can_be_deleted(node.state):
+            node = self._await(node, "to come to rest", self._rests)
+        if can_be_deleted(node.state):
+            self._provision(node, "deleted")
+
+        def so(found: Node) -> bool:
+            now = self._read(found)
+            if now.state == AVAILABLE:
+                return True
+            if now.condition is NodeCondition.FAILED:
+                raise DriverError(f"node {now.name} was not taken away", why=now.why)
+            if now.condition in {NodeCondition.QUARANTINED, NodeCondition.WITHHELD}:
+                raise DeviceUnclean(
+                    f"node {now.name} could not be cleaned",
+                    why=now.why or f"it is {now.state}",
+                    remedy="clean it with Ironic's own tools until it is available, and delete again",
+                )
+            return False
+
+        self._await(node, "to be clean and available", so)
+
+    def _provision(self, node: BareMetalNode, target: str, **how: Any) -> None:
+        """Ask for a provision state; what got no answer, and was begun, is waited for as well."""
+
+        def request() -> None:
+            self._api.set_node_provision_state(node.id, target, **how)
+
+        with noting() as noted:
+            try:
+                self._change(f"ask node {node.name} to be {target}", request)
+            except FabricDirectError as error:
+                if not unclear(error) or self._read(self._get(node.id)).state == node.state:
+                    raise
+        for unanswered in noted:
+            unanswered.known()
+
+    def _stamp(self, node: BareMetalNode, sliver: BareMetalSliver, info: dict[str, Any]) -> None:
+        stamp = sliver.stamp()
+        if node.stamp and sliver.boot_script is None:
+            digest = node.stamp.boot_script_sha256
+            stamp = BareMetalStamp(sliver=stamp.sliver, boot_script_sha256=digest)
+        allocation = self._allocation(sliver.id)
+        if allocation is None:
+            raise Conflict(f"node {node.name} is not allocated for {sliver.id} any more")
+        value = stamp_of(self._site.site, stamp) | {"allocation": allocation.id}
+        changes = [{"op": "add", "path": f"/extra/{STAMP}", "value": value}]
+        changes += [
+            {"op": "add", "path": f"/instance_info/{key}", "value": each}
+            for key, each in info.items()
+        ]
+        self._patch(node, changes)
+
+    def _patch(self, node: BareMetalNode, changes: list[dict[str, Any]]) -> None:
+        what = f"write the stamp of node {node.name}"
+        self._change(what, lambda: self._api.patch_node(node.id, changes))
+
+    def _drop_allocation(self, sliver_id: str) -> None:
+        """Give up the sliver's allocation, if there is one: nothing is deployed on its node."""
+        if self._allocation(sliver_id):
+            name = self._allocation_name(sliver_id)
+            self._change(
+                f"give up allocation {name}",
+                lambda: self._api.delete_allocation(name, ignore_missing=True),
+            )
+
+    def _drop_failed_allocation(self, sliver_id: str) -> None:
+        """Give up an allocation that came to nothing, and that a killed process has left."""
+        found = self._allocation(sliver_id)
+        if found and found.state == "error":
+            self._drop_allocation(sliver_id)
+
+    def _change(self, what: str, request: Callable[[], object]) -> None:
+        """Send a request that changes a node, again while it is locked."""
+        with translated(what, self._where):
+            once_unlocked(request, self._site.limits.call)
+
+    def _await(self, node: BareMetalNode, what: str, so: Callable[[Node], bool]) -> BareMetalNode:
+        """Wait for a condition of a node; return the node then."""
+
+        def done(found: Node | None) -> bool:
+            if found is None:
+                raise NotFound(f"node {node.name} is gone")
+            return so(found)
+
+        found: Node | None = wait_for(
+            self._cloud,
+            "node",
+            node.id,
+            done,
+            timeout=time_left(self._site.limits.create),
+            what=f"node {node.name} {what}",
+        )
+        assert found is not None  # noqa: S101 - done() says so
+        return self._read(found)
+
+    def _rests(self, found: Node) -> bool:
+        return self._read(found).condition is not NodeCondition.CHANGING
+
+    # --- finding
+
+    @property
+    def _cloud(self) -> Any:
+        return cloud(self._settings, call_limit=self._site.limits.call)
+
+    @property
+    def _api(self) -> Any:
+        return self._cloud.baremetal
+
+    def _own(self, sliver_id: str) -> BareMetalNode | None:
+        """Return the node of a sliver, also one that is only allocated for it."""
+        if node := self._stamped_node(sliver_id):
+            return node
+        allocation = self._allocation(sliver_id)
+        if allocation is None or allocation.node_id is None:
+            return None
+        return self._read(self._get(allocation.node_id))
+
+    def _stamped_node(self, sliver_id: str) -> BareMetalNode | None:
+        return next((node for node in self.nodes() if node.sliver == sliver_id), None)
+
+    def _needed(self, sliver_id: str) -> BareMetalNode:
+        node = self._stamped_node(sliver_id)
+        if node is None:
+            raise NotFound(f"sliver {sliver_id} has no node")
+        return node
+
+    def _get(self, node_id: str) -> Node:
+        with translated(f"read node {node_id}", self._where), uncached():
+            found: Node = self._api.get_node(node_id)
+        return found
+
+    def _read(self, node: Node) -> BareMetalNode:
+        with translated("read the ports of a node", self._where), uncached():
+            ports = tuple(self._ports(node.id))
+        return read_node(self._site.site, node, by_node(ports)[node.id])
+
+    def _ports(self, node_id: str) -> Iterator[Any]:
+        yield from self._api.ports(details=True, node=node_id)
+
+    def _allocation_name(self, sliver_id: str) -> str:
+        return f"{self._site.site}.{sliver_id}"
+
+    def _allocation(self, sliver_id: str) -> Allocation | None:
+        """Return the allocation of a sliver.
+
+        :raises NotOurs: if one of its name has not its stamp.
+        """
+        name = self._allocation_name(sliver_id)
+        with translated(f"read allocation {name}", self._where), uncached():
+            found: Allocation | None = if_there(self._api.get_allocation, name)
+        if found is not None and sliver_of(self._site.site, found.extra) != sliver_id:
+            raise NotOurs(f"allocation {name} is there without the stamp of {sliver_id}")
+        return found
 
 
 def _settings(site: Site) -> OpenStackSettings:
     own, shared = site.ironic, site.openstack
-    if own:
+    if own.cloud:
         file = own.clouds_file or (shared.clouds_file if shared else None)
         return OpenStackSettings(cloud=own.cloud, clouds_file=file)
     if shared is None:
         raise InvalidSite(
             "is missing, and the driver 'ironic' needs it",
-            field="ironic",
+            field="ironic.cloud",
             remedy="name an entry of clouds.yaml: `ironic: {cloud: …}`",
         )
     return shared
-
-
-def _by_node(ports: Iterable[Port]) -> Mapping[str, tuple[NodePort, ...]]:
-    found: dict[str, tuple[NodePort, ...]] = defaultdict(tuple)
-    for port in sorted(ports, key=lambda each: str(each.address)):
-        found[port.node_id] += (NodePort(port.address, port.physical_network),)
-    return found
-
-
-def _number(value: object) -> int | None:
-    """Return a property's number: Ironic keeps what its operator wrote, a number or its digits."""
-    return int(str(value)) if str(value).isdecimal() else None

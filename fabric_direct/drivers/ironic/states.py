@@ -52,7 +52,7 @@ def condition(state: str, *, taken: bool, stamped: bool, set_apart: bool) -> Nod
 
     :param taken: whether somebody's instance or allocation has the node.
     :param stamped: whether it carries a sliver's stamp, which stays until it is seen to be clean.
-    :param set_apart: whether it is in maintenance, or retired.
+    :param set_apart: whether it is in maintenance, retired, or not to be cleaned.
     """
     if state in CONDITIONS:
         usual = CONDITIONS[state]
@@ -63,3 +63,16 @@ def condition(state: str, *, taken: bool, stamped: bool, set_apart: bool) -> Nod
     # Whoever makes a node manageable again after a failed cleaning has not cleaned it.
     unclean = stamped and not taken and state in {AVAILABLE, MANAGEABLE}
     return NodeCondition.QUARANTINED if unclean else NodeCondition.WITHHELD
+
+
+_DELETABLE = frozenset(
+    {
+        *("active", "deploy failed", "error", "rescue", "rescue failed", "rescue wait"),
+        *("unrescue failed", "wait call-back", "deploy hold", "service failed", "service hold"),
+    }
+)
+
+
+def can_be_deleted(state: str) -> bool:
+    """Return whether Ironic takes a request to delete what is on a node in this state."""
+    return state in _DELETABLE

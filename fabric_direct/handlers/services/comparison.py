@@ -27,7 +27,8 @@ def as_there(asked: NetworkService, found: Service) -> tuple[NetworkService | No
 def _filled(
     asked: NetworkService, interface: ServiceInterface, found: Service
 ) -> ServiceInterface | None:
-    stamped = found.stamp.interface(interface.id) if found.stamp else None
+    stamp = found.stamp
+    stamped = stamp.interface(interface.id) if isinstance(stamp, NetworkService) else None
     update: dict[str, Any] = {}
     if interface.address is None and stamped:
         update["address"] = stamped.address

@@ -45,6 +45,8 @@ class NetworkServiceSliverHandler(OneModel):
     sliver_model: ClassVar[type[Sliver]] = NetworkService
     actions: ClassVar[tuple[str, ...]] = ()
     hosted: ClassVar[bool] = False
+    what: ClassVar[str] = "service"
+    """What steps and messages call it."""
 
     def __init__(self, site: Site, drivers: HostDrivers) -> None:
         """Make a handler whose drivers keep the operation's deadline.
@@ -68,7 +70,7 @@ class NetworkServiceSliverHandler(OneModel):
             raise already_there(sliver, where=found.source, why="; ".join(differs))
         return Flow.of(
             self._claim(resolved),
-            [MakeService(self._driver, sliver.id, resolved)],
+            [MakeService(self._driver, sliver.id, resolved, self.what)],
             [Verify(lambda: self._read_back(resolved()))],
             self._release(sliver) if self._claims.of(sliver.id) else [],
             owns_everything=found is None,
@@ -104,24 +106,22 @@ class NetworkServiceSliverHandler(OneModel):
             before=former,
         )
 
-    def _former(self, sliver: SliverRef) -> NetworkService | None:
+    def _former(self, sliver: SliverRef) -> Sliver | None:
         """Return the service as its stamp says; None if none says all of it."""
         found = self._driver.find(sliver.id)
         stamp = found.stamp if found else None
         return None if stamp is None or stamp.has_secrets else stamp
 
-    def _change(
-        self, sliver_id: str, resolved: Callable[[], Any], former: NetworkService | None
-    ) -> Step:
+    def _change(self, sliver_id: str, resolved: Callable[[], Any], former: Sliver | None) -> Step:
         if former is None:
-            return ChangeService(self._driver, sliver_id, resolved)
-        return ChangeBackService(self._driver, sliver_id, resolved, former)
+            return ChangeService(self._driver, sliver_id, resolved, self.what)
+        return ChangeBackService(self._driver, sliver_id, resolved, self.what, former=former)
 
     def delete(self, ref: SliverRef) -> Flow:
         """Return what removes the service, and then its claims."""
         held = partial(self._claims.of, ref.id)
         return Flow.of(
-            [RemoveService(self._driver, ref.id)],
+            [RemoveService(self._driver, ref.id, self.what)],
             [ReleaseClaims(self._claims, held)] if held() else [],
             owns_everything=True,
         )
@@ -139,11 +139,11 @@ class NetworkServiceSliverHandler(OneModel):
             raise NotFound(f"sliver {ref.id} is not there", why=left and f"only {left}")
         stamp = found.stamp
         if stamp is None or stamp.has_secrets:
-            raise unknown_wish(ref, "service")
+            raise unknown_wish(ref, self.what)
         differs = self._driver.differences(stamp) or self._read_back(stamp).differences
         unclaimed = self._unclaimed(stamp)
         differs += unclaimed
-        step = ChangeService(self._driver, ref.id, lambda: stamp)
+        step = ChangeService(self._driver, ref.id, lambda: stamp, self.what)
         verify = Verified(lambda: self._read_back(stamp))
         claim = self._claim(self._resolved(stamp)) if unclaimed else []
         flow = Flow.of(claim, [step], [verify]) if differs else Flow.of()
@@ -206,7 +206,7 @@ class NetworkServiceSliverHandler(OneModel):
         if left:
             said = f"not all of it is there, only {', '.join(left)}"
             return Observed(state=State.ERROR, differences=(said,))
-        return Observed(state=State.ABSENT, differences=("there is no such service",))
+        return Observed(state=State.ABSENT, differences=(f"there is no such {self.what}",))
 
     def _read_back(self, wanted: Any) -> ReadBack:
         self._drivers.reads.invalidate()
@@ -273,7 +273,8 @@ SwitchHandler = _handler(Switch)
 
 def _observed(found: Service, differs: tuple[str, ...]) -> Observed:
     return Observed(
-        state=State.RUNNING,
+        state=found.state,
+        host=found.host,
         instance=found.source,
         interfaces=found.interfaces,
         gateway=found.gateway,

@@ -9,6 +9,7 @@ from fabric_direct.engine.field_changes import changed_fields
 from fabric_direct.engine.removal import Removal
 from fabric_direct.engine.step import Step
 from fabric_direct.model import FieldChange, Finding
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.model.services import NetworkService
 from fabric_direct.state.service_choice import ServiceClaim
 from fabric_direct.state.service_claims import ServiceClaims
@@ -66,12 +67,15 @@ class ClaimService(Step):
 class MakeService(Step):
     """The sliver's network service is there, as wanted."""
 
-    def __init__(self, driver: ServiceDriver, sliver_id: str, wanted: Callable[[], Any]) -> None:
+    def __init__(
+        self, driver: ServiceDriver, sliver_id: str, wanted: Callable[[], Any], what: str
+    ) -> None:
         """Make the step.
 
         :param wanted: returns the whole sliver, without anything that is left open.
+        :param what: it is: a ``service``, a ``node``.
         """
-        super().__init__("service")
+        super().__init__(what)
         self._driver, self._id, self._wanted = driver, sliver_id, wanted
 
     def check(self) -> Finding:
@@ -104,19 +108,25 @@ class ChangeBackService(MakeService):
     """The sliver's network service that is there is as wanted; what it was before is known."""
 
     def __init__(
-        self, driver: ServiceDriver, sliver_id: str, wanted: Callable[[], Any], former: Any
+        self,
+        driver: ServiceDriver,
+        sliver_id: str,
+        wanted: Callable[[], Any],
+        what: str,
+        *,
+        former: Any,
     ) -> None:
         """Make the step.
 
         :param former: the whole sliver as it was.
         """
-        super().__init__(driver, sliver_id, wanted)
+        super().__init__(driver, sliver_id, wanted, what)
         self._former = former
 
     def changes(self) -> tuple[FieldChange, ...]:
-        """Compare the service with what it was, without the secrets of peers."""
+        """Compare the service with what it was, without secrets."""
         wanted = self._wanted()
-        if isinstance(wanted, NetworkService):
+        if isinstance(wanted, NetworkService | BareMetalSliver):
             wanted = wanted.without_secrets()
         return changed_fields(self._former, wanted)
 
@@ -132,9 +142,9 @@ class ChangeBackService(MakeService):
 class RemoveService(Removal):
     """The sliver's network service is gone, with all that was made with it."""
 
-    def __init__(self, driver: ServiceDriver, sliver_id: str) -> None:
+    def __init__(self, driver: ServiceDriver, sliver_id: str, what: str) -> None:
         left, remove = partial(driver.leftovers, sliver_id), partial(driver.remove, sliver_id)
-        super().__init__("remove service", left, remove)
+        super().__init__(f"remove {what}", left, remove)
 
 
 class ReleaseClaims(Removal):

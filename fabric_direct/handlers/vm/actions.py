@@ -2,15 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import Field, model_validator
 
 from fabric_direct.calls.read_cache import warn
-from fabric_direct.documents.reasons import problems
-from fabric_direct.documents.tree import Tree
 from fabric_direct.drivers.contract import HostDrivers, Server, TuningDriver
 from fabric_direct.drivers.contract.tuning import node_set
 from fabric_direct.drivers.guests.guest import Guest
@@ -22,6 +18,7 @@ from fabric_direct.errors import (
     NotVerified,
     Unsupported,
 )
+from fabric_direct.handlers.action_data import Nothing, Reboot, action_data
 from fabric_direct.handlers.vm.guest.readiness import Readiness, await_set_up, pin_shown_key
 from fabric_direct.handlers.vm.observe import tenant_of
 from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey, State
@@ -38,17 +35,6 @@ class Target:
     guest: Guest | None
     console: Callable[[], str]
     """Returns what the guest wrote to its console, or nothing."""
-
-
-class Nothing(Frozen):
-    """No data."""
-
-
-class Reboot(Frozen):
-    """The options of a reboot."""
-
-    hard: bool = False
-    """A power cycle, without asking the guest."""
 
 
 class Resize(Frozen):
@@ -324,25 +310,10 @@ NAMES = tuple(_ACTIONS)
 
 
 def parse(action: str, data: dict[str, Any]) -> Callable[[Target], dict[str, Any]]:
-    """Return what carries the action out, with its data validated: no value is converted.
+    """Return what carries the action out, with its data validated.
 
     :raises InvalidSliver: if there is no such action, or its data are wrong.
     """
-    if action not in _ACTIONS:
-        close = get_close_matches(action, NAMES, 1)
-        meant = f", did you mean {close[0]!r}?" if close else ""
-        raise InvalidSliver(
-            f"no action {action!r}{meant}", field="action", why=f"known: {', '.join(NAMES)}"
-        )
-    model, function = _ACTIONS[action]
-    try:
-        values = model.model_validate_json(to_json(data), strict=True)
-    except PydanticSerializationError as error:
-        raise InvalidSliver(
-            f"bad data for {action}", field="data", why="must be values of JSON"
-        ) from error
-    except ValidationError as error:
-        first, *_ = problems(error, model, Tree(data, {}), secret=True)
-        field = f"data.{first.field}".rstrip(".")
-        raise InvalidSliver(f"bad data for {action}", field=field, why=first.text) from error
+    values = action_data({name: model for name, (model, _) in _ACTIONS.items()}, action, data)
+    _, function = _ACTIONS[action]
     return lambda target: function(target, values)

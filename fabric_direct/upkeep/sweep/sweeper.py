@@ -183,7 +183,7 @@ def _type(things: Iterable[FoundResource], noted: str) -> str:
     :param noted: the type that was noted when it was made, if that is known.
     """
     kinds = {thing.kind for thing in things} - _BOOKS
-    for service in sorted(kinds & {*SERVICES, "Switch"}):
+    for service in sorted(kinds & {*SERVICES, "Switch", "BareMetal"}):
         return service
     if kinds & _OF_NETWORKS:
         return "L2Bridge"

@@ -10,6 +10,7 @@ from ipaddress import ip_address, ip_network
 from types import GeneratorType
 from typing import Annotated, Any, TypeVar
 
+from openstack.baremetal.v1.allocation import Allocation
 from openstack.baremetal.v1.node import Node
 from openstack.baremetal.v1.port import Port as NodePort
 from openstack.block_storage.v3.volume import Volume
@@ -309,6 +310,16 @@ class _Node(_Named):
     maintenance_reason: str | None
     is_retired: bool | None
     last_error: str | None
+    is_automated_clean_enabled: bool | None
+    target_power_state: str | None
+    retired_reason: str | None
+
+
+class _Allocation(_Named):
+    state: str | None
+    node_id: str | None
+    last_error: str | None
+    extra: dict[str, Any] | None
 
 
 class _NodePort(_Identified):
@@ -318,6 +329,7 @@ class _NodePort(_Identified):
 
 
 _FORMS: dict[type[Resource], type[Form]] = {
+    Allocation: _Allocation,
     Extension: _Extension,
     FloatingIP: _FloatingIp,
     Flavor: _Flavor,

@@ -1,8 +1,8 @@
-"""Waiting for servers, ports and volumes, with as few requests as possible.
+"""Waiting for servers, ports, volumes and nodes, with as few requests as possible.
 
 One request lists all servers that any thread of the process waits for, another all ports, a third all
-volumes. Each of the three has a polling thread of its own while anybody waits, so that an API that hangs
-delays only those who wait for it.
+volumes, a fourth all nodes. Each kind has a polling thread of its own while anybody waits, so that an
+API that hangs delays only those who wait for it.
 """
 
 import threading
@@ -21,7 +21,7 @@ from fabric_direct.drivers.openstack.client.errors import if_there, translated
 from fabric_direct.drivers.openstack.client.stamp import age
 from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupported
 
-Kind = Literal["server", "volume", "port"]
+Kind = Literal["server", "volume", "port", "node"]
 T = TypeVar("T")
 
 # Seconds between two polls: a tenth of the youngest waiter's time, at least three times the last poll's.
@@ -32,8 +32,8 @@ _PATIENCE = 10.0
 _CHANGED = ("servers", "ports", "volumes", "")
 # Number of ids in one URL.
 _AT_ONCE = 50
-# From so many ids on, list all volumes of the project: Cinder cannot filter a list by ids.
-_MANY_VOLUMES = 4
+# From so many ids on, list all volumes of the project, or all nodes: no filter by ids is there.
+_MANY = 4
 
 
 def wait_for(
@@ -45,11 +45,11 @@ def wait_for(
     timeout: float,
     what: str,
 ) -> T | None:
-    """Wait for a condition of a server, volume or port, and return it; None if it is gone.
+    """Wait for a condition of a server, volume, port or node, and return it; None if it is gone.
 
     It invalidates what the caller's read cache knows of servers, ports and volumes.
 
-    :param name: a server's tag (its oldest server is meant); the id of a volume or port.
+    :param name: a server's tag (its oldest server is meant); the id of a volume, port or node.
     :param done: the condition; its argument is None if the resource does not exist. It must not block.
         An exception that it raises ends the waiting and is raised here.
     :param timeout: in seconds.
@@ -93,12 +93,13 @@ class _Waiter:
 
     def look(self, found: Any, kind: Kind) -> None:
         """Check the condition against what was read."""
-        self.seen = "there is none" if found is None else f"its status is {found.status}"
+        state = found and (getattr(found, "provision_state", None) or found.status)
+        self.seen = "there is none" if found is None else f"its status is {state}"
         try:
             if self._done(found):
                 self._end(partial(self.answer.set_result, found))
             else:
-                self._still(f"no {kind}" if found is None else f"{kind} {found.status}")
+                self._still(f"no {kind}" if found is None else f"{kind} {state}")
         except Exception as error:  # noqa: BLE001 - carried to the waiting thread, not swallowed
             self._end(partial(self.answer.set_exception, error))
 
@@ -209,15 +210,22 @@ def _ports(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
 
 
 def _volumes(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
-    if len(ids) >= _MANY_VOLUMES:
+    if len(ids) >= _MANY:
         return {volume.id: volume for volume in cloud.block_storage.volumes(details=True)}
     return {name: if_there(cloud.block_storage.get_volume, name) for name in sorted(ids)}
+
+
+def _nodes(cloud: Connection, ids: Collection[str]) -> dict[str, Any]:
+    if len(ids) >= _MANY:
+        return {node.id: node for node in cloud.baremetal.nodes(details=True)}
+    return {name: if_there(cloud.baremetal.get_node, name) for name in sorted(ids)}
 
 
 _READERS: dict[Kind, Callable[[Connection, Collection[str]], dict[str, Any]]] = {
     "server": _servers,
     "port": _ports,
     "volume": _volumes,
+    "node": _nodes,
 }
 
 

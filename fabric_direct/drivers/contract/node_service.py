@@ -1,0 +1,29 @@
+"""A bare-metal node as what a sliver has."""
+
+from fabric_direct.drivers.contract.bare_metal import BareMetalNode
+from fabric_direct.drivers.contract.network_services import Service
+from fabric_direct.drivers.contract.node_choice import nic_macs
+from fabric_direct.model import ObservedInterface, State
+
+
+def node_service(node: BareMetalNode) -> Service:
+    """Return a node that is deployed as the service of the sliver whose stamp it carries."""
+    asked = node.stamp.sliver if node.stamp else None
+    macs = nic_macs(asked, node) if asked else {}
+    return Service(
+        sliver=node.sliver or "",
+        source=node.id,
+        name=node.name,
+        interfaces=tuple(
+            ObservedInterface(
+                component=nic.id,
+                mac=macs[nic.id],
+                addresses=tuple(str(a) for a in (nic.ipv4, nic.ipv6) if a),
+            )
+            for nic in (asked.nics if asked else ())
+        ),
+        stamp=asked,
+        type="BareMetal",
+        host=node.name,
+        state=State.STOPPED if node.power == "off" else State.RUNNING,
+    )

@@ -1,0 +1,79 @@
+"""What a node is deployed with: ``instance_info`` and the config drive."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fabric_direct.drivers.cloudinit import user_data
+from fabric_direct.drivers.contract.bare_metal import BareMetalNode
+from fabric_direct.drivers.contract.node_choice import nic_macs
+from fabric_direct.model.bare_metal import BareMetalSliver, NodeNic
+from fabric_direct.site.config import NodeImage
+
+_ALGORITHMS = {64: "sha256", 128: "sha512"}
+"""Of a checksum, by the number of its hexadecimal digits."""
+
+
+def instance_info(sliver: BareMetalSliver, image: NodeImage) -> dict[str, Any]:
+    """Return what Ironic deploys, and on which disk."""
+    info: dict[str, Any] = {"display_name": sliver.name, **_image(image)}
+    if sliver.root_device:
+        info["root_device"] = sliver.root_device.model_dump(exclude_none=True)
+    return info
+
+
+def _image(image: NodeImage) -> dict[str, Any]:
+    if image.disk is None:
+        booted = {"kernel": image.kernel, "ramdisk": image.ramdisk}
+        arguments = {"ramdisk_kernel_arguments": image.kernel_arguments}
+        return booted | (arguments if image.kernel_arguments else {})
+    checksum = str(image.checksum)
+    algorithm = _ALGORITHMS.get(len(checksum))
+    if algorithm is None:  # the URL of a file of checksums
+        return {"image_source": image.disk, "image_checksum": checksum}
+    hashed = {"image_os_hash_algo": algorithm, "image_os_hash_value": checksum}
+    return {"image_source": image.disk, **hashed}
+
+
+def config_drive(
+    sliver: BareMetalSliver, node: BareMetalNode, keys: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return what the node's system reads at its first boot, in the form of OpenStack.
+
+    :param keys: public keys beside the sliver's own.
+    """
+    drive: dict[str, Any] = {
+        "meta_data": {
+            "uuid": sliver.id,
+            "name": sliver.name,
+            "hostname": sliver.name,
+            "public_keys": {f"key{n}": key for n, key in enumerate((*sliver.ssh_keys, *keys))},
+        },
+        "user_data": user_data(sliver, keys),
+    }
+    if sliver.nics:
+        drive["network_data"] = _network_data(sliver, node)
+    return drive
+
+
+def _network_data(sliver: BareMetalSliver, node: BareMetalNode) -> dict[str, Any]:
+    macs: Mapping[str, str] = nic_macs(sliver, node)
+    links = [
+        {"id": nic.id, "type": "phy", "ethernet_mac_address": macs[nic.id]} for nic in sliver.nics
+    ]
+    networks = [network for nic in sliver.nics for network in _networks(nic)]
+    return {"links": links, "networks": networks, "services": []}
+
+
+def _networks(nic: NodeNic) -> Iterator[dict[str, Any]]:
+    if nic.ipv4 is None:
+        yield {"id": f"{nic.id}-ipv4", "link": nic.id, "type": "ipv4_dhcp"}
+    for kind, address in (("ipv4", nic.ipv4), ("ipv6", nic.ipv6)):
+        if address is not None:
+            yield {
+                "id": f"{nic.id}-{kind}",
+                "link": nic.id,
+                "type": kind,
+                "ip_address": str(address.ip),
+                "netmask": str(address.netmask),
+                "routes": [],
+            }

@@ -1,0 +1,118 @@
+"""Bare-metal slivers: a whole machine, deployed for the sliver and cleaned after it."""
+
+import hashlib
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+
+from fabric_direct.model.base import (
+    ComponentId,
+    Frozen,
+    ImageName,
+    Mac,
+    Name,
+    SshPublicKey,
+    Trait,
+    refuse_twice,
+    with_prefix,
+)
+from fabric_direct.model.vm import Sliver
+
+ResourceClass = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"), Field(examples=["large"])
+]
+Hint = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]
+
+
+class NodeSize(Frozen):
+    """What a node must have at least."""
+
+    core: Annotated[int, Field(ge=1, le=4096, strict=True)] | None = None
+    """Processors."""
+    ram: Annotated[int, Field(ge=1, le=65_536, strict=True)] | None = None
+    """Memory in GiB."""
+    disk: Annotated[int, Field(ge=1, le=1_048_576, strict=True)] | None = None
+    """The disk that is deployed to, in GiB."""
+
+
+class RootDevice(Frozen):
+    """Which disk is deployed to, where a node has several: hints as Ironic knows them."""
+
+    serial: Hint | None = None
+    wwn: Hint | None = None
+    model: Hint | None = None
+    vendor: Hint | None = None
+    name: Hint | None = None
+    """Device file, which may change: ``/dev/sda``."""
+    size: Annotated[int, Field(ge=1, le=1_048_576, strict=True)] | None = None
+    """GiB."""
+
+
+class NodeNic(Frozen):
+    """A network interface of the node."""
+
+    id: ComponentId
+    """Unique within the sliver."""
+    mac: Mac | None = None
+    """Which of the node's interfaces it is; one that no other NIC names if absent."""
+    ipv4: Annotated[IPv4Interface, BeforeValidator(with_prefix)] | None = None
+    """Address with prefix length that the node's system configures; by DHCP if absent."""
+    ipv6: Annotated[IPv6Interface, BeforeValidator(with_prefix)] | None = None
+    """Address with prefix length that the node's system configures."""
+
+
+class BareMetalSliver(Sliver):
+    """A whole machine, which nobody else has."""
+
+    type: Literal["BareMetal"] = "BareMetal"
+    name: Name
+    """Host name of its system."""
+    node: Name | None = None
+    """The node, by its name; one that fits if absent."""
+    resource_class: ResourceClass | None = None
+    """Resource class that the node must have."""
+    traits: tuple[Trait, ...] = ()
+    """Traits that the node must have."""
+    capacities: NodeSize = NodeSize()
+    """What the node must have at least."""
+    image: ImageName
+    """An image of ``ironic.images`` of site.yaml."""
+    root_device: RootDevice | None = None
+    """Which disk is deployed to; Ironic chooses one if absent."""
+    nics: Annotated[tuple[NodeNic, ...], Field(max_length=32)] = ()
+    """Network interfaces whose addresses are configured."""
+    ssh_keys: Annotated[tuple[SshPublicKey, ...], Field(max_length=64)] = ()
+    """Authorized public keys, in OpenSSH's one-line format."""
+    boot_script: Annotated[str, Field(max_length=32_768)] | None = None
+    """Run once at first boot, by the interpreter that its first line names (``#!``), else by the
+    system's bash, or ``/bin/sh`` where it has none."""
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> Self:
+        refuse_twice("nics: id", [nic.id for nic in self.nics])
+        refuse_twice("nics: mac", [nic.mac for nic in self.nics if nic.mac])
+        refuse_twice("ssh_keys:", list(self.ssh_keys))
+        return self
+
+    @property
+    def has_secrets(self) -> bool:
+        """Return False: the boot script is run once, and not needed to compare or repair."""
+        return False
+
+    def without_secrets(self) -> Self:
+        """Return the sliver as its stamp may say it: without the boot script."""
+        return self.model_copy(update={"boot_script": None})
+
+    def stamp(self) -> "BareMetalStamp":
+        """Return the stamp for the node: the sliver, with a digest instead of the boot script."""
+        script = self.boot_script
+        digest = hashlib.sha256(script.encode()).hexdigest() if script is not None else None
+        return BareMetalStamp(sliver=self.without_secrets(), boot_script_sha256=digest)
+
+
+class BareMetalStamp(Frozen):
+    """The record of its sliver that a node carries, without the boot script, which may have secrets."""
+
+    sliver: BareMetalSliver
+    boot_script_sha256: str | None = None

@@ -1,0 +1,519 @@
+"""Bare-metal slivers on nodes in memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fabric_direct.drivers.contract import NodeCondition
+from fabric_direct.drivers.fake import Substrate
+from fabric_direct.model import Operation, Outcome, SliverRef, State, Status, StepStatus
+from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from tests.outcomes import done, made
+from tests.unit.faults import at_each_call
+
+Make = Callable[..., BareMetalSliver]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN someone"
+MAC, OTHER = "52:54:00:00:00:01", "52:54:00:00:00:02"
+REF = SliverRef(id="metal", type="BareMetal")
+NODES = {
+    "small": {"cores": 8, "ram": 32, "disk": 100, "macs": [MAC]},
+    "big": {"cores": 64, "ram": 512, "disk": 4000, "resource_class": "large", "traits": ["HW_A"]},
+}
+IMAGES = {
+    "debian-12": {"disk": "https://images.example.org/debian-12.raw", "checksum": "0" * 64},
+    "probe": {"kernel": "http://192.0.2.1/kernel", "ramdisk": "http://192.0.2.1/initrd"},
+}
+
+
+@pytest.fixture
+def site(fake_site: Site) -> Site:
+    values = fake_site.model_dump() | {
+        "drivers": {"BareMetal": "fake"},
+        "images": {},
+        "networks": {},
+        "fake": {"nodes": NODES},
+        "ironic": {"images": IMAGES},
+    }
+    return Site.model_validate(values)
+
+
+@pytest.fixture
+def metal() -> Make:
+    def make(**values: Any) -> BareMetalSliver:
+        usual = {"id": "metal", "name": "metal", "image": "debian-12", "ssh_keys": [KEY]}
+        return BareMetalSliver.model_validate(usual | values)
+
+    return make
+
+
+def error_of(outcome: Outcome) -> tuple[Status, str, str]:
+    error = outcome.error
+    return outcome.status, error.kind if error else "", error.field if error else ""
+
+
+def holders(fakes: Substrate) -> dict[str, str | None]:
+    return {name: node.tenant for name, node in fakes.bare_metal.items()}
+
+
+class TestCreate:
+    def test_gives_the_smallest_node_that_fits_and_switches_it_on(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        outcome = done(processor.create(metal()).result())
+
+        node = fakes.bare_metal["small"]
+        assert (node.tenant, node.condition, node.power) == ("metal", NodeCondition.ACTIVE, "on")
+        assert made(outcome) == {"node"}
+        assert outcome.observed
+        assert (outcome.observed.host, outcome.observed.instance) == ("small", "fake-small")
+        assert outcome.observed.state is State.RUNNING
+        assert outcome.warnings == (
+            "nobody logs in to the node: that its system runs is not verified",
+        )
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"node": "big"},
+            {"resource_class": "large"},
+            {"traits": ["HW_A"]},
+            {"capacities": {"ram": 33}},
+            {"capacities": {"core": 9}},
+            {"capacities": {"disk": 101}},
+        ],
+    )
+    def test_gives_one_that_has_what_is_asked_for(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, asked: dict[str, Any]
+    ) -> None:
+        done(processor.create(metal(**asked)).result())
+
+        assert holders(fakes) == {"small": None, "big": "metal"}
+
+    def test_again_changes_nothing(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        outcome = done(processor.create(metal()).result())
+
+        assert [step.status for step in outcome.steps] == [StepStatus.ALREADY_SO] * 2
+        assert outcome.warnings == ()
+        assert holders(fakes) == {"small": "metal", "big": None}
+
+    def test_of_another_sliver_with_the_same_id_is_a_conflict(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        outcome = processor.create(metal(image="probe")).result()
+
+        assert error_of(outcome)[:2] == (Status.FAILED, "Conflict")
+        assert outcome.error
+        assert "image differs" in outcome.error.message
+
+    @pytest.mark.parametrize(
+        ("asked", "field", "why"),
+        [
+            ({"image": "absent"}, "image", "debian-12, probe"),
+            ({"node": "absent"}, "node", "known: big, small"),
+            ({"resource_class": "gold"}, "resource_class", "small has baremetal"),
+            ({"traits": ["HW_B"]}, "traits", "big lacks HW_B"),
+            ({"capacities": {"core": 65}}, "capacities", "big has too little core"),
+            ({"node": "small", "traits": ["HW_A"]}, "traits", "small lacks HW_A"),
+            ({"nics": [{"id": "n1", "mac": OTHER}]}, "nics", f"small has no {OTHER}"),
+            ({"resource_class": "large", "capacities": {"core": 65}}, "capacities", "big has"),
+        ],
+    )
+    def test_of_what_no_node_can_serve_is_refused_by_its_field(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        asked: dict[str, Any],
+        field: str,
+        why: str,
+    ) -> None:
+        outcome = processor.create(metal(**asked)).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", field)
+        assert outcome.error
+        assert why in outcome.error.message
+        assert holders(fakes) == {"small": None, "big": None}
+
+    def test_without_a_free_node_says_who_has_them(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        for name in ("a", "b"):
+            done(processor.create(metal(id=name)).result())
+
+        outcome = processor.create(metal()).result()
+
+        assert error_of(outcome)[:2] == (Status.FAILED, "NoHost")
+        assert outcome.error
+        assert "big is active by b; small is active by a" in outcome.error.message
+
+    @pytest.mark.parametrize("condition", [c for c in NodeCondition if c.value != "free"])
+    def test_takes_no_node_that_is_not_free(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, condition: NodeCondition
+    ) -> None:
+        fakes.bare_metal["small"] = replace(fakes.bare_metal["small"], condition=condition)
+
+        outcome = processor.create(metal(node="small")).result()
+
+        assert error_of(outcome)[:2] == (Status.FAILED, "NoHost")
+        assert holders(fakes) == {"small": None, "big": None}
+
+    @at_each_call({"service.find": (1, 2, 3), "service.apply": (1,), "service.differences": (1, 2)})
+    @pytest.mark.parametrize("kind", ["fail", "after", "lie"])
+    def test_that_fails_leaves_nothing_and_none_lies(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        method: str,
+        at: int,
+        kind: Any,
+    ) -> None:
+        fakes.fault(method, at=at, kind=kind)
+
+        outcome = processor.create(metal()).result()
+
+        if outcome.ok:
+            assert holders(fakes) == {"small": "metal", "big": None}
+        else:
+            assert holders(fakes) == {"small": None, "big": None}
+            assert outcome.left == ()
+
+    def test_of_two_for_the_last_node_gives_it_to_one(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        futures = [processor.create(metal(id=name, node="big")) for name in ("a", "b")]
+
+        outcomes = [future.result() for future in futures]
+
+        assert sorted(outcome.ok for outcome in outcomes) == [False, True]
+        winner = next(outcome.sliver.id for outcome in outcomes if outcome.ok)
+        assert holders(fakes) == {"small": None, "big": winner}
+
+    def test_goes_on_with_a_node_that_is_not_deployed_yet(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        there = fakes.bare_metal
+        there["small"] = replace(there["small"], condition=NodeCondition.FAILED, state="error")
+
+        done(processor.create(metal()).result())
+
+        assert holders(fakes) == {"small": "metal", "big": None}
+        assert there["small"].condition is NodeCondition.ACTIVE
+
+
+class TestDelete:
+    def test_gives_the_node_back_clean(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        outcome = done(processor.delete(REF).result())
+
+        node = fakes.bare_metal["small"]
+        assert (node.condition, node.stamp, node.power) == (NodeCondition.FREE, None, "off")
+        assert made(outcome) == {"remove node"}
+        assert processor.probe(REF).result().observed.state is State.ABSENT  # type: ignore[union-attr]
+
+    def test_by_its_id_alone_finds_it(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        done(processor.delete(SliverRef(id="metal")).result())
+
+        assert holders(fakes) == {"small": None, "big": None}
+
+    def test_names_a_node_that_cannot_be_cleaned_and_nobody_gets_it(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(node="big")).result())
+        fakes.dirty_nodes.add("big")
+
+        outcome = processor.delete(REF).result()
+
+        assert error_of(outcome)[1] == "DeviceUnclean"
+        assert outcome.left == ("node big (quarantined)",)
+        other = processor.create(metal(id="next", node="big")).result()
+        assert error_of(other)[:2] == (Status.FAILED, "NoHost")
+
+    def test_again_takes_it_away_once_it_can_be_cleaned(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        fakes.dirty_nodes.add("small")
+        assert not processor.delete(REF).result().ok
+        fakes.dirty_nodes.clear()
+
+        done(processor.delete(REF).result())
+
+        assert holders(fakes) == {"small": None, "big": None}
+
+    def test_of_what_is_not_there_is_done(self, processor: HandlerProcessor) -> None:
+        done(processor.delete(REF).result())
+
+
+class TestModify:
+    def test_changes_the_name_in_place(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        done(processor.modify(metal(name="other")).result())
+
+        stamp = fakes.bare_metal["small"].stamp
+        assert stamp
+        assert stamp.sliver.name == "other"
+
+    @pytest.mark.parametrize(
+        ("asked", "field"),
+        [
+            ({"image": "probe"}, "image"),
+            ({"ssh_keys": []}, "ssh_keys"),
+            ({"node": "big"}, "node"),
+            ({"boot_script": "#!/bin/sh\n"}, "boot_script"),
+        ],
+    )
+    def test_refuses_what_needs_another_deployment(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        asked: dict[str, Any],
+        field: str,
+    ) -> None:
+        done(processor.create(metal()).result())
+        before = dict(fakes.bare_metal)
+
+        outcome = processor.modify(metal(**asked)).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", field)
+        assert fakes.bare_metal == before
+
+    def test_of_what_is_not_there_is_refused(
+        self, processor: HandlerProcessor, metal: Make
+    ) -> None:
+        assert error_of(processor.modify(metal()).result())[1] == "NotFound"
+
+    def test_that_fails_is_taken_back(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        before = dict(fakes.bare_metal)
+        fakes.fault("service.apply", kind="after")
+
+        assert not processor.modify(metal(name="other")).result().ok
+
+        assert fakes.bare_metal == before
+
+    def test_a_plan_shows_the_name_and_no_boot_script(
+        self, processor: HandlerProcessor, metal: Make
+    ) -> None:
+        script = "#!/bin/sh\necho secret\n"
+        done(processor.create(metal(boot_script=script)).result())
+
+        wanted = metal(name="other", boot_script=script)
+        (step,) = done(processor.plan(wanted).result()).steps
+
+        assert [str(change) for change in step.changes] == ["name metal → other"]
+
+
+class TestTheBootScript:
+    SCRIPT = "#!/bin/sh\necho secret\n"
+
+    def test_is_in_no_stamp(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(boot_script=self.SCRIPT)).result())
+
+        stamp = fakes.bare_metal["small"].stamp
+        assert stamp
+        assert "secret" not in stamp.model_dump_json()
+        assert stamp.boot_script_sha256
+
+    def test_is_compared_by_its_digest(self, processor: HandlerProcessor, metal: Make) -> None:
+        done(processor.create(metal(boot_script=self.SCRIPT)).result())
+
+        same = processor.probe(metal(boot_script=self.SCRIPT)).result().observed
+        other = processor.probe(metal(boot_script="#!/bin/sh\n")).result().observed
+
+        assert same
+        assert other
+        assert (same.differences, other.differences) == ((), ("boot_script differs",))
+
+    def test_stays_known_when_the_name_changes(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(boot_script=self.SCRIPT)).result())
+        before = fakes.bare_metal["small"].stamp
+
+        done(processor.modify(metal(name="other")).result())
+
+        after = fakes.bare_metal["small"].stamp
+        assert before
+        assert after
+        assert after.boot_script_sha256 == before.boot_script_sha256
+
+
+class TestWhatOthersDo:
+    def test_a_node_that_is_off_is_stopped_and_does_not_differ(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        fakes.bare_metal["small"] = replace(fakes.bare_metal["small"], power="off")
+
+        observed = done(processor.probe(metal()).result()).observed
+
+        assert observed
+        assert (observed.state, observed.differences) == (State.STOPPED, ())
+
+    def test_a_node_that_failed_is_told_and_not_repaired(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        there = fakes.bare_metal
+        there["small"] = replace(there["small"], resource_class="other")
+        wanted = metal(resource_class="baremetal")
+        stamp = wanted.stamp()
+        there["small"] = replace(there["small"], stamp=stamp)
+
+        outcome = processor.reconcile(REF).result()
+
+        assert outcome.status is Status.FAILED
+        assert outcome.error
+        assert "resource_class: small has other" in outcome.error.message
+        assert "delete the sliver and create it again" in outcome.error.message
+        assert holders(fakes) == {"small": "metal", "big": None}
+
+    def test_nothing_differs_after_a_creation(
+        self, processor: HandlerProcessor, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        done(processor.reconcile(REF).result())
+
+        drift = processor.drift()
+        assert (drift.services, drift.drifts) == ((REF,), ())
+
+    def test_it_is_listed(self, processor: HandlerProcessor, metal: Make) -> None:
+        done(processor.create(metal()).result())
+
+        (found,) = processor.services().found
+
+        assert found.ref == REF
+        assert found.service
+        assert (found.service.name, found.service.host) == ("small", "small")
+
+
+class TestActions:
+    @pytest.mark.parametrize(
+        ("action", "data", "state"),
+        [
+            ("stop", {}, "stopped"),
+            ("stop", {"hard": True}, "stopped"),
+            ("start", {}, "running"),
+            ("reboot", {}, "running"),
+            ("reboot", {"hard": True}, "running"),
+        ],
+    )
+    def test_switch_the_node(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        action: str,
+        data: dict[str, Any],
+        state: str,
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        outcome = done(processor.poa(REF, action, data).result())
+
+        assert outcome.data == {"state": state}
+        assert fakes.bare_metal["small"].power == ("off" if state == "stopped" else "on")
+
+    def test_a_driver_that_lies_is_not_believed(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        fakes.fault("service.set_power", kind="lie")
+
+        assert error_of(processor.poa(REF, "stop").result())[1] == "NotVerified"
+
+    @pytest.mark.parametrize(
+        ("action", "data", "field"),
+        [
+            ("stopp", {}, "action"),
+            ("stop", {"hard": "yes"}, "data.hard"),
+            ("start", {"hard": True}, "data.hard"),
+        ],
+    )
+    def test_what_is_wrong_is_refused(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        action: str,
+        data: dict[str, Any],
+        field: str,
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        outcome = processor.poa(REF, action, data).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", field)
+        assert fakes.calls["service.set_power"] == 0
+
+    def test_of_what_is_not_there_fail(self, processor: HandlerProcessor) -> None:
+        assert error_of(processor.poa(REF, "stop").result())[1] == "NotFound"
+
+
+class TestTheSliver:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {"nics": [{"id": "a"}, {"id": "a"}]},
+            {"nics": [{"id": "a", "mac": MAC}, {"id": "b", "mac": MAC}]},
+            {"nics": [{"id": "a", "ipv4": "192.0.2.1"}]},
+            {"ssh_keys": [KEY, KEY]},
+            {"capacities": {"core": 0}},
+            {"capacities": {"core": "8"}},
+            {"traits": ["avx"]},
+            {"root_device": {"size": 0}},
+            {"root_device": {"colour": "red"}},
+            {"host": "small"},
+        ],
+    )
+    def test_that_cannot_be_is_refused(self, metal: Make, values: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError):
+            metal(**values)
+
+    def test_is_planned_as_it_is_made(self, processor: HandlerProcessor, metal: Make) -> None:
+        outcome = done(processor.plan(metal(), Operation.CREATE).result())
+
+        assert [step.step for step in outcome.steps] == ["node"]
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {},
+            {"disk": "https://images.example.org/a"},
+            {"kernel": "http://192.0.2.1/k"},
+            {**IMAGES["debian-12"], "kernel": "http://192.0.2.1/k"},
+            {"disk": "/srv/a", "checksum": "0" * 64},
+        ],
+    )
+    def test_an_image_that_is_none_is_refused(self, site: Site, values: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError):
+            Site.model_validate(site.model_dump() | {"ironic": {"images": {"a": values}}})

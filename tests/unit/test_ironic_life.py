@@ -1,0 +1,472 @@
+"""Bare-metal slivers by Ironic: reserved, deployed, taken away, and what goes wrong meanwhile."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from fabric_direct.drivers.ironic.driver import IronicBareMetal
+from fabric_direct.model import Outcome, SliverRef, State, Status
+from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from tests.outcomes import done
+from tests.trust.clock import skipping_pauses
+from tests.unit.ironic import CHANGING, LOCKED, Ironic, node, refusal
+from tests.unit.openstack_api import OpenStackApi
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN someone"
+REF = SliverRef(id="metal", type="BareMetal")
+DIGEST = "1" * 64
+IMAGES = {
+    "debian-12": {"disk": "https://images.example.org/debian-12.raw", "checksum": DIGEST},
+    "probe": {
+        "kernel": "http://192.0.2.1/kernel",
+        "ramdisk": "http://192.0.2.1/initrd",
+        "kernel_arguments": "console=ttyS0",
+    },
+}
+PROVISION = ("PUT", "provision")
+Make = Callable[..., BareMetalSliver]
+
+
+@pytest.fixture(autouse=True)
+def pauses() -> Iterator[None]:
+    with skipping_pauses():
+        yield
+
+
+@pytest.fixture
+def ironic(api: OpenStackApi) -> Ironic:
+    made = Ironic(api, node("n1"), node("n2"), slivers=("metal", "other"))
+    made.ports = [
+        {"uuid": f"p-{name}", "address": f"52:54:00:00:00:0{name[1]}", "node_uuid": f"id-{name}"}
+        for name in ("n1", "n2")
+    ]
+    return made
+
+
+@pytest.fixture
+def site(api: OpenStackApi, ironic: Ironic) -> Site:
+    limits = {"unanswered": 0.0}
+    return api.site(drivers={"BareMetal": "ironic"}, ironic={"images": IMAGES}, limits=limits)
+
+
+@pytest.fixture
+def processor(site: Site) -> Iterator[HandlerProcessor]:
+    with HandlerProcessor(site) as processor:
+        yield processor
+
+
+@pytest.fixture
+def metal() -> Make:
+    def make(**values: Any) -> BareMetalSliver:
+        usual = {"id": "metal", "name": "box", "image": "debian-12", "ssh_keys": [KEY]}
+        return BareMetalSliver.model_validate(usual | values)
+
+    return make
+
+
+def kind(outcome: Outcome) -> tuple[Status, str]:
+    return outcome.status, outcome.error.kind if outcome.error else ""
+
+
+def is_untouched(ironic: Ironic) -> bool:
+    free = all(
+        (each["provision_state"], each["instance_uuid"], each["extra"]) == ("available", None, {})
+        for each in ironic.nodes.values()
+    )
+    return free and not ironic.allocations
+
+
+class Lost(requests.exceptions.ReadTimeout):
+    """An answer that is lost after the request took effect."""
+
+    takes_effect = True
+
+
+class TestCreate:
+    def test_allocates_stamps_validates_and_deploys(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        outcome = done(processor.create(metal()).result())
+
+        there = ironic.nodes["id-n1"]
+        assert ironic.changes() == [("POST", "allocations"), ("PATCH", "id-n1"), PROVISION]
+        assert there["extra"]["fabric-direct"]["sliver"] == "metal"
+        assert there["instance_info"] == {
+            "display_name": "box",
+            "image_source": "https://images.example.org/debian-12.raw",
+            "image_os_hash_algo": "sha256",
+            "image_os_hash_value": DIGEST,
+        }
+        assert outcome.observed
+        assert (outcome.observed.host, outcome.observed.state) == ("n1", State.RUNNING)
+        (allocation,) = ironic.allocations.values()
+        assert allocation["extra"]["fabric-direct"]["sliver"] == "metal"
+
+    def test_gives_the_system_its_name_keys_script_and_addresses(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        nics = [{"id": "nic1", "ipv4": "192.0.2.5/24", "ipv6": "2001:db8::5/64"}]
+
+        done(processor.create(metal(nics=nics, boot_script="#!/bin/sh\n")).result())
+
+        (drive,) = ironic.drives
+        assert drive["meta_data"]["hostname"] == "box"
+        assert drive["meta_data"]["public_keys"] == {"key0": KEY}
+        assert "x-shellscript" in drive["user_data"]
+        assert drive["network_data"]["links"] == [
+            {"id": "nic1", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01"}
+        ]
+        assert [
+            (each["type"], each["ip_address"], each["netmask"])
+            for each in drive["network_data"]["networks"]
+        ] == [
+            ("ipv4", "192.0.2.5", "255.255.255.0"),
+            ("ipv6", "2001:db8::5", "ffff:ffff:ffff:ffff::"),
+        ]
+
+    def test_boots_a_kernel_and_a_ramdisk(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        done(processor.create(metal(image="probe")).result())
+
+        assert ironic.nodes["id-n1"]["instance_info"] == {
+            "display_name": "box",
+            "kernel": "http://192.0.2.1/kernel",
+            "ramdisk": "http://192.0.2.1/initrd",
+            "ramdisk_kernel_arguments": "console=ttyS0",
+        }
+
+    def test_again_asks_for_nothing(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        before = len(ironic.changes())
+
+        done(processor.create(metal()).result())
+
+        assert len(ironic.changes()) == before
+
+    @pytest.mark.parametrize(
+        ("where", "words", "times"),
+        [
+            (("PATCH", "id-n1"), LOCKED, 3),
+            (PROVISION, LOCKED, 3),
+            (("PATCH", "id-n1"), CHANGING, 1),
+        ],
+    )
+    def test_waits_while_the_node_is_locked(
+        self,
+        processor: HandlerProcessor,
+        ironic: Ironic,
+        metal: Make,
+        where: tuple[str, str],
+        words: str,
+        times: int,
+    ) -> None:
+        ironic.faults[where] = [(409, refusal(words))] * times
+
+        done(processor.create(metal()).result())
+
+        assert ironic.changes().count(where) == times + 1
+
+    def test_does_not_repeat_another_conflict(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        ironic.faults["PATCH", "id-n1"] = [(409, refusal("Node n1 is associated."))]
+
+        outcome = processor.create(metal()).result()
+
+        assert kind(outcome) == (Status.FAILED, "Conflict")
+        assert is_untouched(ironic)
+
+    def test_of_a_node_that_is_not_valid_fails_and_gives_it_up(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        ironic.unfit = {"deploy": "no deploy_kernel", "console": "none"}
+
+        outcome = processor.create(metal()).result()
+
+        assert kind(outcome) == (Status.FAILED, "DriverError")
+        assert outcome.error
+        assert "deploy: no deploy_kernel" in outcome.error.message
+        assert ironic.drives == []
+        assert is_untouched(ironic)
+
+    def test_whose_deployment_fails_says_why_and_takes_it_away(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        ironic.ends["active"] = "deploy failed"
+        ironic.nodes["id-n1"]["last_error"] = "no route to image"
+
+        outcome = processor.create(metal()).result()
+
+        assert kind(outcome) == (Status.FAILED, "DriverError")
+        assert outcome.error
+        assert "no route to image" in outcome.error.message
+        assert is_untouched(ironic)
+
+    def test_whose_node_somebody_took_first_gets_no_host(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        ironic.taken = True
+
+        outcome = processor.create(metal()).result()
+
+        assert kind(outcome) == (Status.FAILED, "NoHost")
+        assert outcome.error
+        assert "no available nodes" in outcome.error.message
+        assert is_untouched(ironic)
+
+    @pytest.mark.parametrize("where", [("POST", "allocations"), ("PATCH", "id-n1"), PROVISION])
+    def test_whose_answer_is_lost_is_made_once_or_not_at_all(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make, where: tuple[str, str]
+    ) -> None:
+        ironic.faults[where] = [Lost()]
+
+        outcome = processor.create(metal()).result()
+
+        assert len(ironic.allocations) == int(outcome.ok)
+        assert outcome.ok or is_untouched(ironic) or outcome.left
+        assert len(ironic.drives) <= 1
+
+    @pytest.mark.parametrize("status", [400, 403, 500, 503])
+    @pytest.mark.parametrize(
+        "where", [("POST", "allocations"), ("PATCH", "id-n1"), PROVISION, ("GET", "validate")]
+    )
+    def test_that_is_refused_leaves_nothing(
+        self,
+        processor: HandlerProcessor,
+        ironic: Ironic,
+        metal: Make,
+        where: tuple[str, str],
+        status: int,
+    ) -> None:
+        ironic.faults[where] = [(status, refusal("no"))] * 9
+
+        outcome = processor.create(metal()).result()
+        ironic.faults.clear()
+
+        assert not outcome.ok
+        if not is_untouched(ironic):
+            assert outcome.left
+            done(processor.delete(REF).result())
+        assert is_untouched(ironic)
+
+    def test_goes_on_after_an_allocation_that_came_to_nothing(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        extra = {"fabric-direct": {"site": "TEST", "sliver": "metal"}}
+        failed = {"uuid": "a", "name": "TEST.metal", "state": "error", "node_uuid": None}
+        ironic.allocations["TEST.metal"] = failed | {"extra": extra, "last_error": "none"}
+
+        done(processor.create(metal()).result())
+
+        assert ironic.nodes["id-n1"]["provision_state"] == "active"
+
+    def test_of_a_name_that_another_site_has_is_not_touched(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        foreign = {"uuid": "a", "name": "TEST.metal", "state": "active", "node_uuid": "id-n2"}
+        ironic.allocations["TEST.metal"] = foreign | {"extra": {}, "last_error": None}
+
+        outcome = processor.create(metal()).result()
+
+        assert kind(outcome) == (Status.FAILED, "NotOurs")
+        assert ironic.changes() == []
+
+
+class TestDelete:
+    @pytest.fixture(autouse=True)
+    def there(self, processor: HandlerProcessor, ironic: Ironic, metal: Make) -> None:
+        done(processor.create(metal()).result())
+        ironic.api.calls.clear()
+
+    def test_takes_the_node_away_and_removes_the_stamp_when_it_is_clean(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        done(processor.delete(REF).result())
+
+        assert ironic.changes() == [PROVISION, ("PATCH", "id-n1")]
+        assert is_untouched(ironic)
+
+    def test_of_a_node_that_cannot_be_cleaned_names_it_and_keeps_the_stamp(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        ironic.ends["deleted"] = "clean failed"
+        ironic.nodes["id-n1"]["last_error"] = "erase timed out"
+
+        outcome = processor.delete(REF).result()
+
+        assert kind(outcome)[1] == "DeviceUnclean"
+        assert outcome.error
+        assert "erase timed out" in outcome.error.message
+        assert outcome.left == ("node n1 (quarantined)",)
+        assert ironic.nodes["id-n1"]["extra"]
+
+    def test_of_a_node_that_was_cleaned_by_hand_removes_the_stamp(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        ironic.ends["deleted"] = "clean failed"
+        assert not processor.delete(REF).result().ok
+        ironic.nodes["id-n1"]["provision_state"] = "available"
+
+        done(processor.delete(REF).result())
+
+        assert is_untouched(ironic)
+
+    @pytest.mark.parametrize("state", ["manageable", "clean failed"])
+    def test_never_calls_clean_what_is_not_available(
+        self, processor: HandlerProcessor, ironic: Ironic, state: str
+    ) -> None:
+        ironic.nodes["id-n1"].update(
+            provision_state=state, instance_uuid=None, allocation_uuid=None
+        )
+        ironic.allocations.clear()
+
+        outcome = processor.delete(REF).result()
+
+        assert kind(outcome)[1] == "DeviceUnclean"
+        assert ironic.changes() == []
+
+    @pytest.mark.parametrize("state", ["deploy failed", "wait call-back", "error", "rescue"])
+    def test_takes_away_what_is_in_another_state(
+        self, processor: HandlerProcessor, ironic: Ironic, state: str
+    ) -> None:
+        ironic.nodes["id-n1"]["provision_state"] = state
+
+        done(processor.delete(REF).result())
+
+        assert is_untouched(ironic)
+
+    def test_that_fails_in_ironic_says_why(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        ironic.ends["deleted"] = "error"
+        ironic.nodes["id-n1"]["last_error"] = "no power"
+
+        outcome = processor.delete(REF).result()
+
+        assert kind(outcome)[1] == "DriverError"
+        assert outcome.error
+        assert "no power" in outcome.error.message
+        assert outcome.left
+
+    def test_gives_up_an_allocation_whose_node_has_no_stamp_yet(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        ironic.nodes["id-n1"].update(provision_state="available", extra={})
+
+        done(processor.delete(REF).result())
+
+        assert ironic.changes() == [("DELETE", "TEST.metal")]
+        assert is_untouched(ironic)
+
+    def test_touches_no_node_that_somebody_got_since_a_kill_left_the_stamp(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        ironic.allocations.clear()
+        ironic.nodes["id-n1"].update(instance_uuid="of-others", allocation_uuid=None)
+        before = dict(ironic.nodes["id-n1"])
+
+        done(processor.delete(REF).result())
+
+        assert ironic.nodes["id-n1"] == before
+        assert ironic.changes() == []
+
+    def test_touches_no_node_of_others(self, processor: HandlerProcessor, ironic: Ironic) -> None:
+        other = ironic.nodes["id-n2"]
+        other.update(
+            provision_state="active",
+            instance_uuid="i",
+            extra={"fabric-direct": {"site": "OTHER", "sliver": "metal"}},
+        )
+        before = dict(other)
+
+        done(processor.delete(REF).result())
+
+        assert other == before
+
+    def test_waits_while_the_node_is_locked(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        ironic.faults[PROVISION] = [(409, refusal(LOCKED))] * 2
+
+        done(processor.delete(REF).result())
+
+        assert is_untouched(ironic)
+
+    def test_whose_answer_is_lost_goes_on(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        ironic.faults[PROVISION] = [Lost()]
+
+        processor.delete(REF).result()
+        done(processor.delete(REF).result())
+
+        assert is_untouched(ironic)
+
+
+class TestWhatElse:
+    @pytest.fixture(autouse=True)
+    def there(self, processor: HandlerProcessor, ironic: Ironic, metal: Make) -> None:
+        done(processor.create(metal()).result())
+        ironic.api.calls.clear()
+
+    def test_a_name_is_changed_in_place(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        done(processor.modify(metal(name="other")).result())
+
+        assert ironic.changes() == [("PATCH", "id-n1")]
+        assert ironic.nodes["id-n1"]["instance_info"]["display_name"] == "other"
+
+    @pytest.mark.parametrize(
+        ("action", "data", "target", "state"),
+        [
+            ("stop", {}, "soft power off", "stopped"),
+            ("stop", {"hard": True}, "power off", "stopped"),
+            ("start", {}, "power on", "running"),
+            ("reboot", {}, "soft rebooting", "running"),
+            ("reboot", {"hard": True}, "rebooting", "running"),
+        ],
+    )
+    def test_power_is_switched_by_ironic(
+        self,
+        processor: HandlerProcessor,
+        ironic: Ironic,
+        action: str,
+        data: dict[str, Any],
+        target: str,
+        state: str,
+    ) -> None:
+        assert done(processor.poa(REF, action, data).result()).data == {"state": state}
+
+        ((_, _, _, sent),) = [call for call in ironic.api.calls if call[0] == "PUT"]
+        assert sent == {"target": target}
+
+    def test_what_is_stamped_is_listed_once(self, site: Site, ironic: Ironic) -> None:
+        (thing,) = IronicBareMetal(site).stamped()
+
+        assert (thing.sliver, thing.kind, thing.name) == ("metal", "BareMetal", "n1")
+
+    def test_an_allocation_alone_is_stamped_too(self, site: Site, ironic: Ironic) -> None:
+        ironic.nodes["id-n1"]["extra"] = {}
+
+        (thing,) = IronicBareMetal(site).stamped()
+
+        assert (thing.sliver, thing.name) == ("metal", "TEST.metal")
+
+    def test_a_node_that_is_not_to_be_cleaned_is_withheld(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        ironic.nodes["id-n2"]["automated_clean"] = False
+
+        outcome = processor.create(metal(id="other")).result()
+
+        assert kind(outcome) == (Status.FAILED, "NoHost")
+        assert outcome.error
+        assert "n2 is withheld (automated_clean is off)" in outcome.error.message
