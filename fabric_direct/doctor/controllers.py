@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fabric_direct.doctor.diagnosis import Diagnosis, fail, ok, warn
-from fabric_direct.drivers.contract import BareMetalDriver, NodeCondition
+from fabric_direct.drivers.contract import NodeCondition
 from fabric_direct.drivers.contract.network_services import ServiceController
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.handlers import registry
@@ -31,12 +31,10 @@ def check_switches(site: Site) -> Iterator[Diagnosis]:
 
 def check_bare_metal(site: Site) -> Iterator[Diagnosis]:
     """Check that the API of bare-metal nodes answers, and name those that a person has to look at."""
-    name = site.driver_for("BareMetal")
-    if name is None:
-        return
     try:
-        host = next(iter(site.hosts), "")
-        driver: BareMetalDriver = registry.driver("service", name)(site, host)
+        driver = registry.bare_metal(site, next(iter(site.hosts), ""))
+        if driver is None:
+            return
         said, nodes = driver.examine(), driver.nodes()
     except FabricDirectError as error:
         yield fail("bare metal", str(error), error.remedy or "see drivers.BareMetal of site.yaml")

@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping
 from inspect import getattr_static
 from typing import Any, NamedTuple
 
-from fabric_direct.drivers.contract import KINDS, HostDrivers, NoDriver, promised
+from fabric_direct.drivers.contract import (
+    KINDS,
+    BareMetalDriver,
+    HostDrivers,
+    NoDriver,
+    promised,
+)
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import Sliver
 from fabric_direct.model.services import SERVICES
@@ -113,7 +119,7 @@ def make(use: Use, site: Site, host: str) -> Any:
     factory = driver(*use)
     with installed.blaming("make", *use):
         made = factory(site, host)
-    _refuse_incomplete(made, use, promised(KINDS[use.kind]))
+    _refuse_incomplete(made, use, KINDS[use.kind])
     return made
 
 
@@ -126,17 +132,26 @@ def _adoption(compute: Use, site: Site, host: str) -> Any:
         return factory(site, host)
 
 
-def _refuse_incomplete(made: Any, use: Use, names: frozenset[str]) -> None:
-    """Raise InvalidSite unless a driver has all of these; no property of it is read for that."""
+def _refuse_incomplete(made: Any, use: Use, protocol: type) -> None:
+    """Raise InvalidSite unless a driver has all of a protocol; no property of it is read for that."""
     absent = object()
-    seen = (name for name in names if getattr_static(made, name, absent) is absent)
+    seen = (name for name in promised(protocol) if getattr_static(made, name, absent) is absent)
     if missing := [name for name in seen if not hasattr(made, name)]:
         raise InvalidSite(
             f"{installed.described(use.kind, use.name)} is incomplete",
             field=use.field,
             why=f"it lacks {', '.join(sorted(missing))}",
-            remedy=f"see pydoc fabric_direct.drivers.contract.{KINDS[use.kind].__name__}",
+            remedy=f"see pydoc fabric_direct.drivers.contract.{protocol.__name__}",
         )
+
+
+def bare_metal(site: Site, host: str) -> BareMetalDriver | None:
+    """Return the driver of bare-metal nodes; None if the site names none.
+
+    :raises InvalidSite: if it cannot be made, or is one of something else.
+    """
+    uses = {kind: use for kind, use in _service_drivers(site).items() if kind == "BareMetal"}
+    return _made(uses, site, host).get("BareMetal")
 
 
 def drivers_in_use(site: Site) -> frozenset[Use]:
@@ -247,4 +262,6 @@ def _made(uses: Mapping[str, Use], site: Site, host: str) -> dict[str, Any]:
     """Return drivers by resource type; one that serves several is made once."""
     first = {use.name: use for use in uses.values()}
     made = {name: make(use, site, host) for name, use in first.items()}
+    if use := uses.get("BareMetal"):
+        _refuse_incomplete(made[use.name], use, BareMetalDriver)
     return {resource_type: made[use.name] for resource_type, use in uses.items()}

@@ -104,10 +104,15 @@ class BareMetalSliver(Sliver):
         """Return the sliver as its stamp may say it: without the boot script."""
         return self.model_copy(update={"boot_script": None})
 
-    def stamp(self) -> "BareMetalStamp":
-        """Return the stamp for the node: the sliver, with a digest instead of the boot script."""
+    def stamp(self, before: "BareMetalStamp | None" = None) -> "BareMetalStamp":
+        """Return the stamp for the node: the sliver, with a digest instead of the boot script.
+
+        :param before: the node's stamp until now; without a boot script here, its digest stays.
+        """
         script = self.boot_script
-        digest = hashlib.sha256(script.encode()).hexdigest() if script is not None else None
+        digest = before.boot_script_sha256 if before else None
+        if script is not None:
+            digest = hashlib.sha256(script.encode()).hexdigest()
         return BareMetalStamp(sliver=self.without_secrets(), boot_script_sha256=digest)
 
 

@@ -57,6 +57,8 @@ class Ironic:
         self.ports: list[dict[str, Any]] = []
         self.taken = False
         """Whether others take the nodes before they are allocated."""
+        self.slow = 0
+        """For how many reads a node stays locked once its power was asked to change."""
         self.unfit: dict[str, str] = {}
         """Interfaces that are not valid, and why."""
         self.ends = {"active": "active", "deleted": "available"}
@@ -109,7 +111,11 @@ class Ironic:
         return (request.url or "").partition("?")[0].rpartition("/")[2]
 
     def _node(self, request: PreparedRequest) -> Answer:
-        return 200, self._of(request)
+        there = self._of(request)
+        if there.get("reservation"):
+            self.slow -= 1
+            there["reservation"] = "lab" if self.slow > 0 else None
+        return 200, there
 
     def _allocation(self, request: PreparedRequest) -> Answer:
         found = self.allocations.get(self._named(request))
@@ -172,5 +178,8 @@ class Ironic:
 
     def _power(self, request: PreparedRequest) -> Answer:
         on = "off" not in body(request)["target"]
-        self._of(request)["power_state"] = "power on" if on else "power off"
+        there = self._of(request)
+        there["power_state"] = "power on" if on else "power off"
+        if self.slow:
+            there["reservation"] = "lab"
         return 202, None

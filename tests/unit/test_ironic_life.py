@@ -448,6 +448,16 @@ class TestWhatElse:
         ((_, _, _, sent),) = [call for call in ironic.api.calls if call[0] == "PUT"]
         assert sent == {"target": target}
 
+    def test_a_reboot_is_over_when_the_node_is_unlocked(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        """Ironic answers before it begins: until then the node is on, as it is to be afterwards."""
+        ironic.slow = 4
+
+        done(processor.poa(REF, "reboot", {"hard": True}).result())
+
+        assert ironic.nodes["id-n1"]["reservation"] is None
+
     def test_what_is_stamped_is_listed_once(self, site: Site, ironic: Ironic) -> None:
         (thing,) = IronicBareMetal(site).stamped()
 

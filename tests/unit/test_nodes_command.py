@@ -95,6 +95,19 @@ def test_a_site_without_bare_metal_is_told_what_to_name(fake_site: Site, tmp_pat
         assert processor.nodes() == ()
 
 
+@pytest.mark.parametrize("words", [["nodes"], ["doctor"]])
+def test_a_driver_of_something_else_is_told(tmp_path: Path, words: list[str]) -> None:
+    path = tmp_path / "other.yaml"
+    drivers = {"BareMetal": "linuxbridge"}
+    path.write_text(yaml.safe_dump({"site": "T", "state_dir": str(tmp_path), "drivers": drivers}))
+
+    result = CliRunner().invoke(main, ["--site", str(path), *words])
+
+    assert result.exit_code in {1, 2}
+    assert "'linuxbridge'" in result.output
+    assert "lacks examine, nodes, power, set_power" in result.output
+
+
 def test_a_driver_that_fails_is_told(run: Callable[..., Result], fakes: Substrate) -> None:
     fakes.fault("service.nodes", kind="fail")
 

@@ -21,14 +21,7 @@ def choose(nodes: Sequence[BareMetalNode], sliver: BareMetalSliver) -> tuple[Bar
     if sliver.node is not None and sliver.node not in {node.name for node in nodes}:
         known = ", ".join(node.name for node in nodes) or "none"
         raise InvalidSliver(f"no node {sliver.node!r}", field="node", why=f"known: {known}")
-    refused: dict[str, str] = {}
-    fitting = []
-    for node in nodes:
-        field, why = next(_unfit(node, sliver), ("", ""))
-        if field:
-            refused.setdefault(field, why)
-        else:
-            fitting.append(node)
+    fitting = [node for node in nodes if not any(_unfit(node, sliver))]
     if not fitting:
         raise _never(nodes, sliver)
     free = [node for node in fitting if node.condition is NodeCondition.FREE]

@@ -61,9 +61,7 @@ class FakeNodes:
         """Give a node to the sliver, or its stamp what can be changed."""
         self.check(sliver)
         node = self.of(sliver.id) or choose(self.all(), sliver)[0]
-        stamp = sliver.stamp()
-        if node.stamp and sliver.boot_script is None:
-            stamp = node.stamp.model_copy(update={"sliver": stamp.sliver})
+        stamp = sliver.stamp(node.stamp)
         if node.condition is not NodeCondition.ACTIVE:
             node = replace(node, condition=NodeCondition.ACTIVE, state="active", power="on")
         self._there[node.name] = replace(node, tenant=sliver.id, sliver=sliver.id, stamp=stamp)

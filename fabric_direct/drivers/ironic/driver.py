@@ -58,7 +58,7 @@ from fabric_direct.errors import (
     NotFound,
     NotOurs,
 )
-from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.site.config import OpenStackSettings, Site
 
 _VALIDATED = ("boot", "deploy", "management", "network", "power")
@@ -187,7 +187,9 @@ class IronicBareMetal:
         )
 
         def so(found: Node) -> bool:
-            return found.target_power_state is None and self._read(found).power == wanted
+            # Ironic answers before it begins; the node is locked from then until it has ended.
+            rests = found.reservation is None and found.target_power_state is None
+            return rests and self._read(found).power == wanted
 
         self._await(node, f"to be {wanted}", so)
 
@@ -300,14 +302,11 @@ class IronicBareMetal:
             unanswered.known()
 
     def _stamp(self, node: BareMetalNode, sliver: BareMetalSliver, info: dict[str, Any]) -> None:
-        stamp = sliver.stamp()
-        if node.stamp and sliver.boot_script is None:
-            digest = node.stamp.boot_script_sha256
-            stamp = BareMetalStamp(sliver=stamp.sliver, boot_script_sha256=digest)
         allocation = self._allocation(sliver.id)
         if allocation is None:
             raise Conflict(f"node {node.name} is not allocated for {sliver.id} any more")
-        value = stamp_of(self._site.site, stamp) | {"allocation": allocation.id}
+        stamp = stamp_of(self._site.site, sliver.stamp(node.stamp))
+        value = stamp | {"allocation": allocation.id}
         changes = [{"op": "add", "path": f"/extra/{STAMP}", "value": value}]
         changes += [
             {"op": "add", "path": f"/instance_info/{key}", "value": each}

@@ -312,6 +312,7 @@ class _Node(_Named):
     last_error: str | None
     is_automated_clean_enabled: bool | None
     target_power_state: str | None
+    reservation: str | None
     retired_reason: str | None
 
 
