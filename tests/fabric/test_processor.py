@@ -25,9 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric_direct.actor.processor import DirectCalendarPolicy, DirectHandlerProcessor
+from fabric_direct.calls.deadline import wait_until
 from tests.fabric import processor_actor as fabric
 from tests.fabric.processor_handlers import ADDRESS, DISK, FUNCTION, INSTANCE, Talking, gate
 from tests.fabric.processor_reservation import SiteAm
+from tests.limits import PATIENT
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fabric_cf's own
 
@@ -152,6 +154,7 @@ def test_a_clean_restart_is_the_handlers_and_the_actor_is_told_nothing(
     processor, actor = either(fabric.mapping("Handler", mark=str(tmp_path / "mark")))
 
     processor.clean_restart()
+    wait_until("the handler to begin", (tmp_path / "mark").exists, timeout=PATIENT["call"])
     processor.shutdown()
 
     assert (tmp_path / "mark").read_text() == "cleaned"
@@ -249,9 +252,9 @@ def test_a_handler_that_fails_has_an_end(handler: str, module: str, message: str
     unit = fabric.unit()
 
     processor.create(unit=unit)
+    told, result = actor.next()
     processor.shutdown()
 
-    told, result = actor.next()
     assert told is unit
     assert result["target.name"] == "create"
     assert code_of(result) == -1
@@ -265,9 +268,9 @@ def test_an_answer_that_the_actor_could_not_read_is_an_error(direct: Made, answe
     processor, actor = direct("Talking", answer=answer)
 
     processor.create(unit=fabric.unit())
+    result = actor.next()[1]
     processor.shutdown()
 
-    result = actor.next()[1]
     assert result["target.name"] == "create"
     assert code_of(result) == -1
     assert result["exception.message"]
@@ -282,9 +285,9 @@ def test_what_is_done_is_done_though_the_actor_cannot_take_its_values(
     unit = fabric.unit()
 
     processor.create(unit=unit)
+    told, result = actor.next()
     processor.shutdown()
 
-    told, result = actor.next()
     assert told is unit
     assert code_of(result) == 0
     assert "the actor's sliver lacks what create of vm-1 wrote" in caplog.text
@@ -332,9 +335,10 @@ def test_a_clean_restart_that_fails_is_logged(
     processor, actor = direct("Failing")
 
     processor.clean_restart()
+    said = "clean_restart of clean_restart: the substrate is on fire"
+    wait_until("the handler to fail", lambda: said in caplog.text, timeout=PATIENT["call"])
     processor.shutdown()
 
-    assert "clean_restart of clean_restart: the substrate is on fire" in caplog.text
     assert actor.told.empty()
 
 
