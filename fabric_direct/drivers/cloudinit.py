@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import yaml
 
-from fabric_direct.drivers.contract import Port
+from fabric_direct.drivers.contract import HostKey, Port
 from fabric_direct.model import NodeSliver
 from fabric_direct.model.bare_metal import BareMetalSliver
 
@@ -54,7 +54,11 @@ set --
 _BOUNDARY = "==fabric-direct=="
 
 
-def user_data(sliver: NodeSliver | BareMetalSliver, extra_keys: Iterable[str] = ()) -> str:
+def user_data(
+    sliver: NodeSliver | BareMetalSliver,
+    extra_keys: Iterable[str] = (),
+    host_key: HostKey | None = None,
+) -> str:
     """Return the sliver's user data, a MIME ``multipart/mixed`` document.
 
     Its parts are a ``text/cloud-config`` (host name, public keys, what FreeBSD needs
@@ -64,9 +68,10 @@ def user_data(sliver: NodeSliver | BareMetalSliver, extra_keys: Iterable[str] = 
     it, or ``/bin/sh`` where there is none. The same input gives the same text.
 
     :param extra_keys: public keys beside the sliver's own that may log in, in OpenSSH's one-line form.
+    :param host_key: the guest's SSH host key, instead of some that it makes for itself.
     """
     document = MIMEMultipart("mixed", boundary=_BOUNDARY)
-    document.attach(_part("cloud-config", _cloud_config(sliver, extra_keys)))
+    document.attach(_part("cloud-config", _cloud_config(sliver, extra_keys, host_key)))
     if sliver.boot_script is not None:
         document.attach(_part("x-shellscript", _runnable(sliver.boot_script)))
     return document.as_string()
@@ -104,13 +109,18 @@ def _part(subtype: str, text: str) -> MIMEBase:
     return part
 
 
-def _cloud_config(sliver: NodeSliver | BareMetalSliver, extra_keys: Iterable[str]) -> str:
-    config = {
+def _cloud_config(
+    sliver: NodeSliver | BareMetalSliver, extra_keys: Iterable[str], host_key: HostKey | None
+) -> str:
+    config: dict[str, Any] = {
         "hostname": sliver.name,
         "manage_etc_hosts": "localhost",
         "ssh_authorized_keys": list(dict.fromkeys((*sliver.ssh_keys, *extra_keys))),
         "runcmd": [["sh", "-c", _FREEBSD], ["sh", "-c", _SHOW_HOST_KEYS]],
     }
+    if host_key:
+        pair = {"ed25519_private": host_key.private, "ed25519_public": host_key.public}
+        config["ssh_keys"] = pair
     # Without line breaks: other readers than cloud-init expect a key on one line.
     return "#cloud-config\n" + yaml.safe_dump(config, sort_keys=False, width=inf)
 

@@ -90,25 +90,56 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     services = _made(_service_drivers(site), site, host)
     if not site.serves_vms:
         none: Any = NoDriver("VM")
-        return HostDrivers(host, compute=none, network=none, volume=none, services=services)
+        return HostDrivers(
+            host,
+            compute=none,
+            network=none,
+            volume=none,
+            node_guest=_node_guest(site, host),
+            services=services,
+        )
     uses, known = _single_drivers(site), host in site.hosts
 
     def made(kind: str) -> Any:
         return make(uses[kind], site, host) if kind in uses else None
 
+    guest = made("guest")
     return HostDrivers(
         host=host,
         compute=made("compute"),
         network=made("network") or NoDriver("vNIC"),
         volume=made("volume") or NoDriver("Storage"),
         tuning=made("tuning") if known else None,
-        guest=made("guest"),
+        guest=guest,
+        node_guest=_node_guest(site, host, guest),
         adoption=_adoption(uses["compute"], site, host),
         services=services,
         uplink=made("uplink") if known else None,
         devices=_made(_device_drivers(site), site, host) if known else {},
         known=known,
     )
+
+
+def _node_guest(site: Site, host: str, guest: Any = None) -> Any:
+    """Return the driver for the systems of bare-metal nodes: that of guests, if it is the same."""
+    name = _node_guest_driver(site)
+    if name is None or (guest is not None and guest.name == name):
+        return guest if name else None
+    return make(Use("guest", name, "guest"), site, host)
+
+
+def _node_guest_driver(site: Site) -> str | None:
+    """Return the name of the driver that logs in to bare-metal nodes.
+
+    No hypervisor has a channel into them: it is SSH, if the site has a key, or else the driver of the
+    nodes' own name.
+    """
+    nodes = site.driver_for("BareMetal")
+    if nodes is None or site.guest == NO_GUESTS:
+        return None
+    if nodes in installed.names("guest"):
+        return nodes
+    return "ssh" if site.guest_access.ssh_key else None
 
 
 def make(use: Use, site: Site, host: str) -> Any:

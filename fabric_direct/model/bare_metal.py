@@ -17,7 +17,7 @@ from fabric_direct.model.base import (
     refuse_twice,
     with_prefix,
 )
-from fabric_direct.model.vm import Sliver
+from fabric_direct.model.vm import Sliver, WaitFor
 
 ResourceClass = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"), Field(examples=["large"])
@@ -87,6 +87,10 @@ class BareMetalSliver(Sliver):
     boot_script: Annotated[str, Field(max_length=32_768)] | None = None
     """Run once at first boot, by the interpreter that its first line names (``#!``), else by the
     system's bash, or ``/bin/sh`` where it has none."""
+    wait_for: WaitFor | None = None
+    """How far the node's system must be when it is handed out: ``address`` (it is not looked at),
+    ``login``, ``boot`` (cloud-init has set it up), ``script`` (its boot script has ended, too). If
+    absent, as site.yaml says."""
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
@@ -101,8 +105,8 @@ class BareMetalSliver(Sliver):
         return False
 
     def without_secrets(self) -> Self:
-        """Return the sliver as its stamp may say it: without the boot script."""
-        return self.model_copy(update={"boot_script": None})
+        """Return the sliver as its stamp may say it: without the boot script, and what is waited for."""
+        return self.model_copy(update={"boot_script": None, "wait_for": None})
 
     def stamp(self, before: "BareMetalStamp | None" = None) -> "BareMetalStamp":
         """Return the stamp for the node: the sliver, with a digest instead of the boot script.

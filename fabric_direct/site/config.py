@@ -57,6 +57,10 @@ _PROGRAM = re.compile(r"/[^\x00-\x1f\x7f]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _DISTRIBUTIONS = ("rocky", "ubuntu", "centos", "debian", "fedora", "freebsd", "openbsd")
 
 
+def _usual_user(image: str) -> str:
+    return next((user for user in _DISTRIBUTIONS if user in image), "root")
+
+
 def _refuse_model_twice(drivers: Any) -> Any:
     """Raise ValueError if two keys are spellings of one model: the later one would count."""
     known: dict[str, str] = {}
@@ -270,13 +274,15 @@ class NodeImage(Frozen):
     """URL of its initial ramdisk."""
     kernel_arguments: Annotated[str, Field(max_length=1024)] | None = None
     """Arguments of the kernel; those of Ironic if absent."""
+    user: Name | None = None
+    """The user for logins to its system; derived from the distribution in the image's name if absent."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         whole = self.disk is not None and self.checksum is not None
         booted = self.kernel is not None and self.ramdisk is not None
         alone = {"disk", "checksum"} if whole else {"kernel", "ramdisk", "kernel_arguments"}
-        if whole == booted or self.model_fields_set - alone:
+        if whole == booted or self.model_fields_set - {*alone, "user"}:
             raise ValueError("needs 'disk' and 'checksum', or 'kernel' and 'ramdisk'")
         return self
 
@@ -661,8 +667,12 @@ class Site(Frozen):
         freebsd and openbsd that the image's name contains, else root.
         """
         settings = self.images.get(name, ImageSettings())
-        usual = next((user for user in _DISTRIBUTIONS if user in name), "root")
-        return settings.model_copy(update={"user": settings.user or usual})
+        return settings.model_copy(update={"user": settings.user or _usual_user(name)})
+
+    def node_user(self, name: str) -> str:
+        """Return the user for logins to bare-metal nodes with an image, derived as for :meth:`image`."""
+        settings = self.ironic.images.get(name)
+        return (settings and settings.user) or _usual_user(name)
 
     def host(self, name: str) -> Host:
         """Return a worker by its name.

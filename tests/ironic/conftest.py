@@ -24,6 +24,8 @@ LAB = Path(__file__).parents[2] / "labs/ironic/lab"
 STATE = Path("/var/lib/fabric-direct/bare-metal")
 IMAGES = "http://172.24.5.1:8080/images/fabric-guest"
 ADDRESSES = {"machine1": "172.24.5.11", "machine2": "172.24.5.12"}
+ADDRESS = "172.24.5.31"
+"""Of a machine whose sliver says it."""
 DISK = {"disk": "http://192.0.2.1/image.raw", "checksum": "0" * 64}
 FAKE_INTERFACES = ("bios", "boot", "deploy", "management", "power")
 Enroll = Callable[..., str]
@@ -95,6 +97,14 @@ def key(tmp_path: Path) -> Path:
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True
     )
     return tmp_path / "key"
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """The site's key for its nodes."""
+    file = tmp_path / "site-key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file], check=True)
+    return file
 
 
 def ssh(key: Path, address: str, command: str) -> str:

@@ -15,9 +15,9 @@ from fabric_direct.drivers.ironic.driver import IronicBareMetal
 from fabric_direct.model import SliverRef, State, Status
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.site.config import Site
+from fabric_direct.site.config import GuestSettings, Site
 from fabric_direct.testing import BareMetalContract
-from tests.ironic.conftest import ADDRESSES, Enroll, Make, lab, reached, ssh
+from tests.ironic.conftest import ADDRESS, Enroll, Make, lab, reached, ssh
 from tests.outcomes import done
 
 REF = SliverRef(id="metal", type="BareMetal")
@@ -147,7 +147,7 @@ def test_what_is_left_of_a_killed_creation_is_continued_or_deleted(
         from keystoneauth1.session import Session
         from fabric_direct.model.bare_metal import BareMetalSliver
         from fabric_direct.processor import HandlerProcessor
-        from fabric_direct.site.config import Site
+        from fabric_direct.site.config import GuestSettings, Site
         at, when, site, sliver = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
         request, made = Session.request, [0]
 
@@ -204,31 +204,52 @@ def test_a_deployment_that_ironic_does_not_survive_is_told_and_nothing_is_left(
     assert is_free(ironic, name)
 
 
-def test_a_machine_is_deployed_reached_by_its_key_and_given_back(
-    processor: HandlerProcessor, ironic: Proxy, metal: Make, key: Path
+def test_a_machine_is_deployed_logged_in_to_and_given_back(
+    site: Site, ironic: Proxy, metal: Make, key: Path, ours: Path
 ) -> None:
-    """By its BMC, from a kernel and a ramdisk; it reads its config drive, and runs the boot script."""
+    """By its BMC, from a kernel and a ramdisk; it has our host key, and runs the boot script."""
     public = key.with_suffix(".pub").read_text().strip()
-    script = "#!/bin/sh\necho was here >/run/boot-script\n"
     wanted = metal(
         image="guest",
         resource_class="baremetal",
         traits=["CUSTOM_VIRTUAL_MEDIA"],
+        nics=[{"id": "nic1", "ipv4": f"{ADDRESS}/24"}],
         ssh_keys=[public],
-        boot_script=script,
+        boot_script="#!/bin/sh\necho was here >/run/boot-script\n",
+        wait_for="script",
     )
+    known = site.state_dir / "known_hosts"
+    site = site.model_copy(update={"guest_access": GuestSettings(ssh_key=ours)})
 
-    made = done(processor.create(wanted).result())
-    assert made.observed
-    name = str(made.observed.host)
-    assert ironic.get_node(name).power_state == "power on"
-    assert ssh(key, ADDRESSES[name], "hostname").strip() == "box"
-    assert "was here" in ssh(key, ADDRESSES[name], "cat /run/boot-script")
+    with HandlerProcessor(site) as processor:
+        made = done(processor.create(wanted).result())
 
-    done(processor.delete(REF).result())
+        assert made.warnings == ()
+        assert made.observed
+        name, guest, nic = str(made.observed.host), made.observed.guest, made.observed.interfaces[0]
+        assert ironic.get_node(name).power_state == "power on"
+        assert guest
+        assert (guest.reachable, guest.via, guest.boot_finished) == (True, "ssh", True)
+        assert guest.ssh_host_key
+        assert known.read_text() == f"{ADDRESS} {guest.ssh_host_key}\n"
+        assert f"{ADDRESS}/24" in nic.guest_addresses
+        assert ssh(key, ADDRESS, "hostname").strip() == "box"
+        assert "was here" in ssh(key, ADDRESS, "cat /run/boot-script")
+
+        other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN"
+        done(processor.poa(REF, "addkey", {"keys": [{"key": other, "comment": "o"}]}).result())
+        assert other in ssh(key, ADDRESS, "cat .ssh/authorized_keys")
+        done(processor.poa(REF, "removekey", {"keys": [{"key": other}]}).result())
+        assert other not in ssh(key, ADDRESS, "cat .ssh/authorized_keys")
+
+        # its system comes from the ramdisk once more, and is known by the same key
+        assert done(processor.poa(REF, "reboot", {"hard": True}).result()).warnings == ()
+
+        done(processor.delete(REF).result())
     given_back = ironic.get_node(name)
     assert is_free(ironic, name)
     assert (given_back.power_state, given_back.instance_info) == ("power off", {})
+    assert known.read_text() == ""
 
 
 def test_nodes_are_told_as_they_are(

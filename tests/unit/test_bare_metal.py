@@ -68,13 +68,12 @@ class TestCreate:
 
         node = fakes.bare_metal["small"]
         assert (node.tenant, node.condition, node.power) == ("metal", NodeCondition.ACTIVE, "on")
-        assert made(outcome) == {"node"}
+        assert made(outcome) == {"node", "system"}
         assert outcome.observed
         assert (outcome.observed.host, outcome.observed.instance) == ("small", "fake-small")
         assert outcome.observed.state is State.RUNNING
-        assert outcome.warnings == (
-            "nobody logs in to the node: that its system runs is not verified",
-        )
+        assert outcome.observed.guest
+        assert (outcome.observed.guest.reachable, outcome.warnings) == (True, ())
 
     @pytest.mark.parametrize(
         "asked",
@@ -101,7 +100,7 @@ class TestCreate:
 
         outcome = done(processor.create(metal()).result())
 
-        assert [step.status for step in outcome.steps] == [StepStatus.ALREADY_SO] * 2
+        assert made(outcome) == {"system"}  # looked at again
         assert outcome.warnings == ()
         assert holders(fakes) == {"small": "metal", "big": None}
 

@@ -39,6 +39,7 @@ from fabric_direct.drivers.contract.adoption import (
 from fabric_direct.drivers.contract.bare_metal import (
     BareMetalDriver,
     BareMetalNode,
+    NodeAccess,
     NodeCondition,
     NodePort,
 )
@@ -57,6 +58,7 @@ from fabric_direct.drivers.contract.guests import (
     GuestAddress,
     GuestDriver,
     GuestInterface,
+    HostKey,
 )
 from fabric_direct.drivers.contract.hosts import (
     CommandResult,
@@ -122,6 +124,7 @@ __all__ = [
     "HostDriver",
     "HostDrivers",
     "HostInventory",
+    "HostKey",
     "HostNode",
     "Image",
     "ImageNeeds",
@@ -129,6 +132,7 @@ __all__ = [
     "LocalPath",
     "NetworkDriver",
     "NoDriver",
+    "NodeAccess",
     "NodeCondition",
     "NodePort",
     "PciFunction",

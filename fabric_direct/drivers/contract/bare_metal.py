@@ -1,11 +1,13 @@
 """Bare-metal nodes: whole machines, each for one sliver at a time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from fabric_direct.calls.reading import reads
-from fabric_direct.drivers.contract.network_services import ServiceDriver
+from fabric_direct.drivers.contract.guests import HostKey
+from fabric_direct.drivers.contract.network_services import Service, ServiceDriver
 from fabric_direct.model.bare_metal import BareMetalStamp
 
 Power = Literal["on", "off"]
@@ -74,6 +76,17 @@ class BareMetalNode:
     """Why it is as it is, in the words of the API or of its operator."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeAccess:
+    """What the system of a node is given at its deployment, so that the site can log in to it."""
+
+    keys: tuple[str, ...] = ()
+    """Public keys that may log in beside those of the sliver."""
+    host_key: Callable[[], HostKey | None] = lambda: None
+    """Makes the system's host key and pins it; called once, right before each deployment. Its private
+    part goes to the node alone, and is kept nowhere."""
+
+
 class BareMetalDriver(ServiceDriver, Protocol):
     """Gives whole machines to slivers.
 
@@ -82,6 +95,13 @@ class BareMetalDriver(ServiceDriver, Protocol):
     cannot be cleaned keeps its stamp, and is told by ``leftovers``. ``find`` returns a node that is
     deployed, whether it is on or off.
     """
+
+    def apply(self, sliver: Any, access: NodeAccess = NodeAccess()) -> Service:
+        """Reserve a node, deploy it and switch it on, or go on with what was begun.
+
+        :param access: used by a deployment that this call begins.
+        :raises NoHost: if no node that fits is free.
+        """
 
     @reads
     def nodes(self) -> tuple[BareMetalNode, ...]:

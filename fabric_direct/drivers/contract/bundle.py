@@ -37,6 +37,8 @@ class HostDrivers:
     """None where the host's libvirt is not known to the site, or no driver is named."""
     guest: GuestDriver | None = None
     """None where the site does not look into its guests (``guest: none``)."""
+    node_guest: GuestDriver | None = None
+    """For the systems of bare-metal nodes; None where the site logs in to none."""
     adoption: AdoptionDriver | None = None
     """None where servers of others cannot be adopted."""
     uplink: UplinkDriver | None = None
@@ -119,6 +121,7 @@ class HostDrivers:
             volume=limited(self.volume, "volume", patient),
             tuning=self.tuning and limited(self.tuning, "tuning"),
             guest=self.guest and limited(self.guest, "guest", guest_limit or limit),
+            node_guest=self.node_guest and limited(self.node_guest, "guest", guest_limit or limit),
             adoption=self.adoption and limited(self.adoption, "adoption", patient),
             services={kind: services[id(d)] for kind, d in self.services.items()},
             uplink=self.uplink and limited(self.uplink, "uplink"),

@@ -1,6 +1,6 @@
 """Guests: how they are reached, what they say, and what is run and set inside them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fabric_direct.calls.reading import reads
@@ -28,6 +28,16 @@ class GuestAddress:
     """The user of its image."""
     addresses: tuple[str, ...] = ()
     """IP addresses without prefix, the best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """An SSH host key that we give to a guest whose console nobody can read."""
+
+    private: str = field(repr=False)
+    """In OpenSSH's form, several lines."""
+    public: str
+    """``algorithm base64``."""
 
 
 class GuestDriver(Protocol):
@@ -83,6 +93,13 @@ class GuestDriver(Protocol):
 
     def learn(self, guest: GuestAddress, console: str) -> bool:
         """Pin the host key that the guest printed on its console; return whether one is pinned now."""
+
+    def give_host_key(self, guest: GuestAddress) -> HostKey | None:
+        """Make a host key for the guest, and pin it in place of any other; None from a driver without
+        ``keys``, which needs none.
+
+        The guest must get it before it boots.
+        """
 
     @reads
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:

@@ -4,11 +4,13 @@ from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface
 
 from fabric_direct.drivers.contract import (
+    BareMetalNode,
     CommandResult,
     GuestAddress,
     GuestInterface,
     Server,
 )
+from fabric_direct.drivers.contract.node_service import node_service
 from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.fake.substrate import Fake, public_key
 from fabric_direct.errors import Unreachable
@@ -29,6 +31,9 @@ class FakeGuest(Fake):
     def learn(self, guest: GuestAddress, console: str) -> bool:  # noqa: ARG002
         """Return True: there is nothing to learn."""
         return True
+
+    def give_host_key(self, guest: GuestAddress) -> None:
+        """Return None: no host key is needed."""
 
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:  # noqa: ARG002
         """Return nothing."""
@@ -60,6 +65,11 @@ class FakeGuest(Fake):
 
     def interfaces(self, guest: GuestAddress) -> tuple[GuestInterface, ...]:
         """Return the NICs, and the devices that have a MAC address of ours, with their addresses."""
+        if node := self._node(guest):
+            return tuple(
+                GuestInterface(f"eth{n}", each.mac, each.addresses)
+                for n, each in enumerate(node_service(node).interfaces)
+            )
         nics, inside = self._interfaces(guest), self._inside(guest)
         devices = self.substrate.plugged.get(guest.sliver, ())
         nics += [GuestInterface(f"ens{n}", d.mac) for n, d in enumerate(devices) if d.mac]
@@ -91,7 +101,7 @@ class FakeGuest(Fake):
         timeout: float,  # noqa: ARG002
     ) -> CommandResult:
         """Run a command; see :mod:`.inside` for those that do something."""
-        volumes = self._server(guest).volumes
+        volumes = () if self._node(guest) else self._server(guest).volumes
         return self._inside(guest).run(argv, stdin, volumes)
 
     def authorized_keys(self, guest: GuestAddress) -> tuple[str, ...]:
@@ -108,7 +118,8 @@ class FakeGuest(Fake):
             self._keys(guest).pop(public_key(line), None)
 
     def _keys(self, guest: GuestAddress) -> dict[str, str]:
-        self._server(guest)
+        if self._node(guest) is None:
+            self._server(guest)
         return self.substrate.keys.setdefault(guest.sliver, {})
 
     def _server(self, guest: GuestAddress) -> Server:
@@ -120,7 +131,14 @@ class FakeGuest(Fake):
             raise Unreachable(f"{guest.instance} does not answer", why="there is no such server")
         return self.substrate.servers[guest.sliver]
 
+    def _node(self, guest: GuestAddress) -> BareMetalNode | None:
+        """Return the bare-metal node of the guest, if it is the system of one."""
+        nodes = self.substrate.bare_metal.values()
+        return next((node for node in nodes if node.sliver == guest.sliver), None)
+
     def _runs(self, guest: GuestAddress) -> bool:
+        if node := self._node(guest):
+            return node.power == "on"
         server = self.substrate.servers.get(guest.sliver)
         return server is not None and server.state is State.RUNNING
 

@@ -2,7 +2,13 @@
 
 from dataclasses import replace
 
-from fabric_direct.drivers.contract import BareMetalNode, NodeCondition, Service, Stamped
+from fabric_direct.drivers.contract import (
+    BareMetalNode,
+    NodeAccess,
+    NodeCondition,
+    Service,
+    Stamped,
+)
 from fabric_direct.drivers.contract.bare_metal import Power, PowerChange
 from fabric_direct.drivers.contract.node_choice import (
     choose,
@@ -57,12 +63,13 @@ class FakeNodes:
         node = self.of(sliver.id)
         return node_differences(sliver, node) if node else ("it has no node",)
 
-    def apply(self, sliver: BareMetalSliver) -> Service:
+    def apply(self, sliver: BareMetalSliver, access: NodeAccess) -> Service:
         """Give a node to the sliver, or its stamp what can be changed."""
         self.check(sliver)
         node = self.of(sliver.id) or choose(self.all(), sliver)[0]
         stamp = sliver.stamp(node.stamp)
         if node.condition is not NodeCondition.ACTIVE:
+            access.host_key()
             node = replace(node, condition=NodeCondition.ACTIVE, state="active", power="on")
         self._there[node.name] = replace(node, tenant=sliver.id, sliver=sliver.id, stamp=stamp)
         return node_service(self._there[node.name])

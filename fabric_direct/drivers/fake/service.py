@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from fabric_direct.drivers.contract import BareMetalNode, Service, Stamped
-from fabric_direct.drivers.contract.bare_metal import Power, PowerChange
+from fabric_direct.drivers.contract.bare_metal import NodeAccess, Power, PowerChange
 from fabric_direct.drivers.contract.provider_networks import impossibility
 from fabric_direct.drivers.contract.service_comparison import (
     gateway_differences,
@@ -80,12 +80,12 @@ class FakeService(Fake):
         found = self.substrate.services.get(sliver.id)
         return tuple(self._differences(sliver, found)) if found else ("there is no such service",)
 
-    def apply(self, sliver: _Sliver) -> Service:
+    def apply(self, sliver: _Sliver, access: NodeAccess = NodeAccess()) -> Service:  # noqa: B008 - it is frozen
         """Make the service, or change what can be changed of it."""
         if isinstance(sliver, Switch):
             return self._switches.apply(sliver)
         if isinstance(sliver, BareMetalSliver):
-            return self._nodes.apply(sliver)
+            return self._nodes.apply(sliver, access)
         if isinstance(sliver, NetworkService):
             self.substrate.services[sliver.id] = sliver
             self.substrate.service_stamps[sliver.id] = sliver.without_secrets()

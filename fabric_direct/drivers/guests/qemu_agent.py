@@ -75,6 +75,9 @@ class AgentGuest:
         """Return True: the agent's channel is the host's own and needs no host key."""
         return True
 
+    def give_host_key(self, guest: GuestAddress) -> None:
+        """Return None: no host key is needed."""
+
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:  # noqa: ARG002
         """Return none: no host key is needed."""
         return ()

@@ -19,11 +19,12 @@ import paramiko
 from fabric_direct.calls.deadline import Deadline, time_left, wait_until
 from fabric_direct.calls.forks import cached_property
 from fabric_direct.drivers.cloudinit import BOOT_FINISHED
-from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface
+from fabric_direct.drivers.contract import CommandResult, GuestAddress, GuestInterface, HostKey
 from fabric_direct.drivers.guests import ifconfig
 from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, missing, verify
 from fabric_direct.drivers.guests.connection_attempts import Attempts, Reached
 from fabric_direct.drivers.guests.connection_pool import SshClients
+from fabric_direct.drivers.ssh.host_keys import new_host_key
 from fabric_direct.drivers.ssh.known_hosts import known_hosts, pin, pinned, pinned_addresses, unpin
 from fabric_direct.drivers.ssh.login import host_name, load_key, log_in, reach, transport_of
 from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
@@ -98,6 +99,14 @@ class SshGuest:
         for address in guest.addresses if shown else ():
             pin(self._site, host_name(address, PORT), shown[0])
         return bool(self.pins(guest))
+
+    def give_host_key(self, guest: GuestAddress) -> HostKey:
+        """Make an Ed25519 host key, and pin it at all of the guest's addresses in place of any other."""
+        key = new_host_key()
+        self._clients.close(_whom(guest))
+        for address in guest.addresses:
+            pin(self._site, host_name(address, PORT), key.public)
+        return key
 
     def pins(self, guest: GuestAddress) -> tuple[str, ...]:
         """Return the guest's addresses that have a pinned host key."""

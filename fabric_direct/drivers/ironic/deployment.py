@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fabric_direct.drivers.cloudinit import user_data
-from fabric_direct.drivers.contract.bare_metal import BareMetalNode
+from fabric_direct.drivers.contract.bare_metal import BareMetalNode, NodeAccess
 from fabric_direct.drivers.contract.node_choice import nic_macs
 from fabric_direct.model.bare_metal import BareMetalSliver, NodeNic
 from fabric_direct.site.config import NodeImage
@@ -35,12 +35,13 @@ def _image(image: NodeImage) -> dict[str, Any]:
 
 
 def config_drive(
-    sliver: BareMetalSliver, node: BareMetalNode, keys: tuple[str, ...] = ()
+    sliver: BareMetalSliver, node: BareMetalNode, access: NodeAccess
 ) -> dict[str, Any]:
     """Return what the node's system reads at its first boot, in the form of OpenStack.
 
-    :param keys: public keys beside the sliver's own.
+    It makes the host key of that system.
     """
+    keys = access.keys
     drive: dict[str, Any] = {
         "meta_data": {
             "uuid": sliver.id,
@@ -48,7 +49,7 @@ def config_drive(
             "hostname": sliver.name,
             "public_keys": {f"key{n}": key for n, key in enumerate((*sliver.ssh_keys, *keys))},
         },
-        "user_data": user_data(sliver, keys),
+        "user_data": user_data(sliver, keys, access.host_key()),
     }
     if sliver.nics:
         drive["network_data"] = _network_data(sliver, node)

@@ -20,6 +20,7 @@ from openstack.baremetal.v1.node import Node
 from fabric_direct.calls.deadline import noting, time_left, wait_until
 from fabric_direct.drivers.contract.bare_metal import (
     BareMetalNode,
+    NodeAccess,
     NodeCondition,
     Power,
     PowerChange,
@@ -147,7 +148,7 @@ class IronicBareMetal:
 
     # --- changing
 
-    def apply(self, sliver: BareMetalSliver) -> Service:
+    def apply(self, sliver: BareMetalSliver, access: NodeAccess = NodeAccess()) -> Service:  # noqa: B008 - it is frozen
         """Reserve a node, deploy it and switch it on, or go on with what was begun."""
         self.check(sliver)
         node = self._own(sliver.id) or self._reserve(sliver)
@@ -156,7 +157,7 @@ class IronicBareMetal:
         if node.condition is NodeCondition.ACTIVE:
             self._stamp(node, sliver, {"display_name": sliver.name})
         elif node.condition in {NodeCondition.RESERVED, NodeCondition.FAILED}:
-            self._deploy(node, sliver)
+            self._deploy(node, sliver, access)
         else:
             raise Conflict(
                 f"node {node.name} of {sliver.id} is {node.condition}",
@@ -241,7 +242,7 @@ class IronicBareMetal:
         wait_until("Ironic to allocate a node", so, timeout=time_left(self._site.limits.call))
         return ended[0]
 
-    def _deploy(self, node: BareMetalNode, sliver: BareMetalSliver) -> None:
+    def _deploy(self, node: BareMetalNode, sliver: BareMetalSliver, access: NodeAccess) -> None:
         image = self._site.ironic.images[sliver.image]
         self._stamp(node, sliver, instance_info(sliver, image))
         with translated(f"validate node {node.name}", self._where):
@@ -251,8 +252,7 @@ class IronicBareMetal:
                 raise DriverError(
                     f"node {node.name} cannot be deployed", why=f"{name}: {found[name].reason}"
                 )
-        drive = config_drive(sliver, node)
-        self._provision(node, "active", config_drive=drive)
+        self._provision(node, "active", config_drive=config_drive(sliver, node, access))
 
         def so(found: Node) -> bool:
             now = self._read(found)

@@ -2,31 +2,39 @@
 
 ::
 
-    create   node: reserved, deployed, on → verify
+    create   node: reserved, deployed with a host key of ours, on → its system answers → verify
     modify   name → verify
-    delete   node: taken away, cleaned, given up → nothing is left
+    delete   host key → node: taken away, cleaned, given up → nothing is left
 
 Nothing is repaired: what differs on a node needs another deployment, which ends what runs there.
 """
 
 from typing import Any, ClassVar, cast
 
-from fabric_direct.calls.read_cache import warn
-from fabric_direct.drivers.contract import BareMetalDriver
+from fabric_direct.drivers.contract import BareMetalDriver, HostDrivers, Service
 from fabric_direct.drivers.contract.bare_metal import PowerChange
+from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Flow
+from fabric_direct.engine.verify import Verify
 from fabric_direct.errors import NotFound, NotVerified, Unsupported
 from fabric_direct.handlers.action_data import Nothing, Reboot, action_data
-from fabric_direct.handlers.handler import Repair
+from fabric_direct.handlers.bare_metal.system import MakeNode, NodeSystem, stamped_system
+from fabric_direct.handlers.guests.keys import Keys, add_keys, remove_keys
+from fabric_direct.handlers.guests.readiness import await_set_up
+from fabric_direct.handlers.handler import Repair, already_there, unknown_wish
 from fabric_direct.handlers.services.handler import NetworkServiceSliverHandler
-from fabric_direct.model import Frozen, Sliver, SliverRef, State
+from fabric_direct.model import Frozen, Observed, Sliver, SliverRef, State
 from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.site.config import Site
 
-_ACTIONS: dict[str, tuple[type[Frozen], PowerChange]] = {
-    "reboot": (Reboot, "restart"),
-    "start": (Nothing, "on"),
-    "stop": (Reboot, "off"),
+_ACTIONS: dict[str, type[Frozen]] = {
+    "addkey": Keys,
+    "reboot": Reboot,
+    "removekey": Keys,
+    "start": Nothing,
+    "stop": Reboot,
 }
+_POWER: dict[str, PowerChange] = {"reboot": "restart", "start": "on", "stop": "off"}
 
 
 class BareMetalHandler(NetworkServiceSliverHandler):
@@ -36,13 +44,47 @@ class BareMetalHandler(NetworkServiceSliverHandler):
     actions: ClassVar[tuple[str, ...]] = tuple(_ACTIONS)
     what: ClassVar[str] = "node"
 
+    def __init__(self, site: Site, drivers: HostDrivers) -> None:
+        """Make a handler whose drivers keep the operation's deadline.
+
+        :raises InvalidSite: if the site serves no bare metal.
+        """
+        super().__init__(site, drivers)
+        self._site = site
+        self._nodes = cast(BareMetalDriver, self._driver)
+
     def create(self, sliver: Any) -> Flow:
-        """Return what gives a node to the sliver."""
-        flow = super().create(sliver)
-        if flow.owns_everything:
-            with self._drivers.reads.active():
-                warn("nobody logs in to the node: that its system runs is not verified")
-        return flow
+        """Return what gives a node to the sliver, and waits for its system."""
+        system, found = NodeSystem(self._site, self._drivers, sliver), self._found(sliver)
+        system.refuse_unknown()
+        if found is None:
+            self._driver.check(sliver)
+        elif differs := self._driver.differences(sliver):
+            raise already_there(sliver, where=found.source, why="; ".join(differs))
+        runs = found is None or found.state is State.RUNNING
+        return Flow.of(
+            [MakeNode(system, self._nodes)],
+            system.awaited() if runs else [],
+            [Verify(lambda: self._read_back(sliver))],
+            owns_everything=found is None,
+        )
+
+    def delete(self, ref: SliverRef) -> Flow:
+        """Return what forgets the host key, while the node says which addresses had it, and the rest."""
+        system = self._system(ref)
+        flow = super().delete(ref)
+        return Flow.of(system.forget() if system else [], *flow.stages, owns_everything=True)
+
+    def _system(self, ref: SliverRef) -> NodeSystem | None:
+        return stamped_system(self._site, self._drivers, self._nodes, ref.id)
+
+    def _compared(self, found: Service, wanted: Any) -> Observed:
+        """Compare the node, and ask its system while it is on and can be logged in to."""
+        observed = super()._compared(found, wanted)
+        if wanted is None or found.state is not State.RUNNING:
+            return observed
+        system = NodeSystem(self._site, self._drivers, wanted)
+        return system.seen(observed) if system.known else observed
 
     def reconcile(self, ref: SliverRef) -> Repair:
         """Return how the node differs from its stamp; nothing of that is repaired.
@@ -66,20 +108,39 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         )
 
     def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Switch the node on or off, or restart it; return its state, read back.
+        """Switch the node on or off, restart it, or change who may log in to it.
 
         :raises InvalidSliver: if there is no such action, or its data are wrong.
         :raises NotFound: if the sliver has no node.
-        :raises NotVerified: if the node is otherwise when read back.
+        :raises NotVerified: if something is otherwise when read back.
+        :raises Unsupported: if keys are to be changed, and the site cannot log in to the node.
         """
-        models = {name: model for name, (model, _) in _ACTIONS.items()}
-        given = action_data(models, action, data)
+        given = action_data(_ACTIONS, action, data)
         if not self.exists(ref):
             left = ", ".join(self._driver.leftovers(ref.id))
             raise NotFound(f"sliver {ref.id} has no node that is deployed", why=left)
-        driver, wanted = cast(BareMetalDriver, self._driver), _ACTIONS[action][1]
-        driver.set_power(ref.id, wanted, hard=getattr(given, "hard", False))
-        is_on = driver.power(ref.id)
-        if is_on != ("off" if wanted == "off" else "on"):
+        if action in _POWER:
+            return self._switch(ref, _POWER[action], hard=getattr(given, "hard", False))
+        change = add_keys if action == "addkey" else remove_keys
+        return change(self._set_up_guest(ref), given)
+
+    def _switch(self, ref: SliverRef, power: PowerChange, *, hard: bool) -> dict[str, Any]:
+        """Return the node's state, read back; one that is on, when its system answers."""
+        self._nodes.set_power(ref.id, power, hard=hard)
+        is_on = self._nodes.power(ref.id)
+        if is_on != ("off" if power == "off" else "on"):
             raise NotVerified(f"the node is {is_on or 'in an unknown power state'} when read back")
+        system = self._system(ref)
+        if is_on == "on" and system:
+            system.wait()
         return {"state": (State.RUNNING if is_on == "on" else State.STOPPED).value}
+
+    def _set_up_guest(self, ref: SliverRef) -> Guest:
+        """Return the node's system when cloud-init has set it up, which writes the sliver's keys."""
+        system = self._system(ref)
+        if system is None:
+            raise unknown_wish(ref, self.what)
+        guest = system.guest()
+        limit = self._drivers.deadline.remaining(self._site.limits.guest_boot)
+        await_set_up(guest, limit / 2)
+        return guest

@@ -19,9 +19,10 @@ from fabric_direct.errors import (
     Unsupported,
 )
 from fabric_direct.handlers.action_data import Nothing, Reboot, action_data
-from fabric_direct.handlers.vm.guest.readiness import Readiness, await_set_up, pin_shown_key
+from fabric_direct.handlers.guests.keys import Keys, add_keys, remove_keys
+from fabric_direct.handlers.guests.readiness import Readiness, await_set_up, pin_shown_key
 from fabric_direct.handlers.vm.observe import tenant_of
-from fabric_direct.model import Capacities, Frozen, Name, PciAddress, SshPublicKey, State
+from fabric_direct.model import Capacities, Frozen, Name, PciAddress, State
 from fabric_direct.site.config import Site
 
 
@@ -83,27 +84,6 @@ class NumaTune(Frozen):
     """Which host nodes the memory is taken from."""
 
     node_set: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
-
-
-class Key(Frozen):
-    """A public key."""
-
-    key: SshPublicKey
-    comment: Annotated[str, Field(max_length=256, pattern=r"^[^\n\r]*$")] = ""
-
-
-class Keys(Frozen):
-    """Public keys of people."""
-
-    keys: Annotated[tuple[Key, ...], Field(min_length=1)]
-
-    def lines(self) -> tuple[str, ...]:
-        """Return them as lines of ``authorized_keys``, with their comments."""
-        return tuple(f"{' '.join(k.key.split()[:2])} {_comment(k)}".strip() for k in self.keys)
-
-
-def _comment(key: Key) -> str:
-    return key.comment or " ".join(key.key.split()[2:])
 
 
 def _cpuinfo(target: Target, _: Nothing) -> dict[str, Any]:
@@ -247,25 +227,11 @@ def _state(target: Target, wanted: State) -> dict[str, Any]:
 
 
 def _addkey(target: Target, data: Keys) -> dict[str, Any]:
-    guest = _set_up_guest(target)
-    guest.driver.add_keys(guest.address, data.lines())
-    return _keys(guest, present=True, keys=data)
+    return add_keys(_set_up_guest(target), data)
 
 
 def _removekey(target: Target, data: Keys) -> dict[str, Any]:
-    guest = _set_up_guest(target)
-    guest.driver.remove_keys(guest.address, data.lines())
-    return _keys(guest, present=False, keys=data)
-
-
-def _keys(guest: Guest, *, present: bool, keys: Keys) -> dict[str, Any]:
-    """Read the keys back; the comment is no part of a key."""
-    have = {tuple(line.split()[:2]) for line in guest.driver.authorized_keys(guest.address)}
-    for line in keys.lines():
-        if (tuple(line.split()[:2]) in have) is not present:
-            verb = "added" if present else "removed"
-            raise NotVerified(f"a key was {verb}, but the guest, asked again, says otherwise")
-    return {"authorized_keys": len(have)}
+    return remove_keys(_set_up_guest(target), data)
 
 
 def _set_up_guest(target: Target) -> Guest:

@@ -14,11 +14,11 @@ from itertools import chain
 from fabric_direct.calls.deadline import at_once
 from fabric_direct.drivers.contract import DeviceRecord, HostDrivers
 from fabric_direct.engine.step import Flow
+from fabric_direct.handlers.guests.host_key import ForgetGuest
 from fabric_direct.handlers.vm.component_steps import clean, record, remove_unused
 from fabric_direct.handlers.vm.devices import SliverDevices, unrecorded
 from fabric_direct.handlers.vm.guest.access import GuestAccess
 from fabric_direct.handlers.vm.observe import read_ahead, refuse_unfinished
-from fabric_direct.handlers.vm.steps.guest import ForgetGuest
 from fabric_direct.handlers.vm.steps.ports import ReleaseFloatingIp, ReleasePort
 from fabric_direct.handlers.vm.steps.server import RemoveServer
 from fabric_direct.handlers.vm.steps.volumes import RemoveVolume

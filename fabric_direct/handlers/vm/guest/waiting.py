@@ -10,11 +10,11 @@ from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Step
 from fabric_direct.engine.verify import Await
 from fabric_direct.errors import TimedOut, Unreachable, Unsupported
+from fabric_direct.handlers.guests.host_key import KnowGuest
+from fabric_direct.handlers.guests.readiness import Readiness
 from fabric_direct.handlers.vm.guest.access import CONSOLE_LINES, GuestAccess
-from fabric_direct.handlers.vm.guest.readiness import Readiness
 from fabric_direct.handlers.vm.guest.settings import mounts, nics
 from fabric_direct.handlers.vm.observe import plugged_devices, server_of, tenant_now
-from fabric_direct.handlers.vm.steps.guest import KnowGuest
 from fabric_direct.model import NodeSliver, Stamp, VNic
 
 

@@ -16,6 +16,7 @@ from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import Denied, TimedOut, Unreachable, Unsupported
 from fabric_direct.model import Stamp, WaitFor
+from fabric_direct.model.bare_metal import BareMetalStamp
 from fabric_direct.site.config import Site
 
 LIMIT, SETTING = "limits.guest_boot", "wait_for"
@@ -67,7 +68,12 @@ class Readiness:
     """
 
     def __init__(
-        self, site: Site, drivers: HostDrivers, stamp: Stamp, *, settings: bool = False
+        self,
+        site: Site,
+        drivers: HostDrivers,
+        stamp: Stamp | BareMetalStamp,
+        *,
+        settings: bool = False,
     ) -> None:
         self._limit, self._drivers, self._settings = site.limits.guest_boot, drivers, settings
         self._level: WaitFor | None = stamp.sliver.wait_for or site.guest_access.wait_for

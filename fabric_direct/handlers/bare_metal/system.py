@@ -1,0 +1,175 @@
+"""The system of a node: the login that it is given at its deployment, and the wait for it."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from fabric_direct.calls.read_cache import warn
+from fabric_direct.drivers.contract import (
+    BareMetalDriver,
+    GuestAddress,
+    GuestDriver,
+    HostDrivers,
+    HostKey,
+    NodeAccess,
+)
+from fabric_direct.drivers.guests.boot import Boot
+from fabric_direct.drivers.guests.guest import Guest
+from fabric_direct.engine.step import Step
+from fabric_direct.engine.verify import Await
+from fabric_direct.errors import DriverError, Unsupported
+from fabric_direct.handlers.guests.host_key import ForgetGuest
+from fabric_direct.handlers.guests.readiness import Readiness
+from fabric_direct.handlers.services.steps import MakeService
+from fabric_direct.model import Observed
+from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.site.config import Site
+
+_WITHOUT_DRIVER = "the site has no key for its nodes (guest_access.ssh_key of site.yaml)"
+_WITHOUT_ADDRESS = "no NIC of the sliver has an address (nics: ipv4, ipv6)"
+_UNPINNED = "its host key is not known: the site had no key for its nodes when it was deployed"
+
+
+@dataclass(frozen=True)
+class NodeSystem:
+    """The system on the node of one sliver, as far as the site logs in to it."""
+
+    site: Site
+    drivers: HostDrivers
+    sliver: BareMetalSliver
+
+    @property
+    def driver(self) -> GuestDriver | None:
+        """What logs in to it; None if nothing does."""
+        return self.drivers.node_guest if self._why_not is None else None
+
+    @property
+    def _why_not(self) -> str | None:
+        driver = self.drivers.node_guest
+        if driver is None:
+            return _WITHOUT_DRIVER
+        return _WITHOUT_ADDRESS if driver.keys and not self.address.addresses else None
+
+    @property
+    def address(self) -> GuestAddress:
+        """How it is reached: by the addresses of its NICs that do not come by DHCP."""
+        given = [each for nic in self.sliver.nics for each in (nic.ipv4, nic.ipv6) if each]
+        user = self.site.node_user(self.sliver.image)
+        addresses = tuple(str(each.ip) for each in given)
+        return GuestAddress(self.sliver.id, self.sliver.name, user, addresses)
+
+    def access(self) -> NodeAccess:
+        """Return what it is given at its deployment."""
+        driver = self.driver
+        return NodeAccess(driver.keys, self._host_key) if driver and driver.keys else NodeAccess()
+
+    def _host_key(self) -> HostKey | None:
+        assert self.driver  # noqa: S101 - without one it is given no access
+        key = self.driver.give_host_key(self.address)
+        if key and set(self.driver.pins(self.address)) != set(self.address.addresses):
+            raise DriverError("the host key of the node was pinned, but is not so when read back")
+        return key
+
+    def guest(self) -> Guest:
+        """Return it, as one that can be logged in to.
+
+        :raises Unsupported: if the site does not.
+        """
+        if self.driver is None:
+            raise Unsupported(
+                f"nobody logs in to the node of {self.sliver.id}", why=str(self._why_not)
+            )
+        return self._guest(self.driver)
+
+    def _guest(self, driver: GuestDriver) -> Guest:
+        limit = self.site.limits.guest_boot
+        return Guest(driver, self.address, self.drivers.deadline, limit)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is logged in to, and what it is known by is pinned."""
+        driver = self.driver
+        return driver is not None and bool(not driver.keys or driver.pins(self.address))
+
+    def seen(self, observed: Observed) -> Observed:
+        """Return what was observed of its node, with what it answers itself."""
+        guest = self.guest()
+        answers = guest.observe()
+        inside = guest.interfaces() if answers.reachable else {}
+        interfaces = tuple(
+            each.model_copy(update={"guest_name": nic.name, "guest_addresses": nic.addresses})
+            if (nic := inside.get(each.mac))
+            else each
+            for each in observed.interfaces
+        )
+        return observed.model_copy(update={"guest": answers, "interfaces": interfaces})
+
+    def forget(self) -> list[Step]:
+        """Return the step that forgets its host key, if one is pinned."""
+        driver = self.driver
+        pinned = driver is not None and driver.pins(self.address)
+        return [ForgetGuest(driver, self.address)] if driver and pinned else []
+
+    def refuse_unknown(self) -> None:
+        """Raise Unsupported if it is to be waited for, and the site cannot log in to it."""
+        if why := self._why_not:
+            self._without_login(why, tell=False)
+
+    def awaited(self) -> list[Step]:
+        """Return the step that waits for it; warn if there can be none."""
+        if why := self._why_not:
+            self._without_login(why)
+            return []
+        return [Await("system", self.wait)]
+
+    def wait(self) -> None:
+        """Block until it is as far as is waited for; warn of what was not seen by then.
+
+        :raises Unreachable: if it does not let us in.
+        :raises TimedOut: if it is not as far as it must be.
+        :raises Unsupported: if a login is required, and not possible.
+        """
+        if not self.known:
+            self._without_login(self._why_not or _UNPINNED)
+            return
+        readiness, guest = Readiness(self.site, self.drivers, self.sliver.stamp()), self.guest()
+        if readiness.wait(guest, (), lambda: "") is Boot.FINISHED:
+            readiness.tell_of_script(guest)
+
+    def _without_login(self, why: str, *, tell: bool = True) -> None:
+        """Warn that nothing proves that it runs, or raise if that is required."""
+        if (self.sliver.wait_for or self.site.guest_access.wait_for) in {"login", "boot", "script"}:
+            raise Unsupported(
+                "nobody logs in to the node, and its system is to be waited for",
+                why=why,
+                remedy="set wait_for: address, in the sliver or below guest_access of site.yaml",
+            )
+        if tell:
+            with self.drivers.reads.active():
+                warn(f"nobody logs in to the node: that its system runs is not verified; {why}")
+
+
+class MakeNode(MakeService):
+    """The sliver has a node that is deployed, with what lets the site log in."""
+
+    def __init__(self, system: NodeSystem, driver: BareMetalDriver) -> None:
+        super().__init__(driver, system.sliver.id, lambda: system.sliver, "node")
+        self._system = system
+
+    def make(self) -> None:
+        """Deploy it, or go on with what was begun."""
+        cast(BareMetalDriver, self._driver).apply(self._system.sliver, self._system.access())
+
+    def undo(self) -> None:
+        """Forget its host key, and take it away."""
+        if driver := self._system.driver:
+            driver.forget(self._system.address)
+        super().undo()
+
+
+def stamped_system(
+    site: Site, drivers: HostDrivers, driver: BareMetalDriver, sliver_id: str
+) -> NodeSystem | None:
+    """Return the system on the node of a sliver; None if no node says what was asked for."""
+    stamps = (node.stamp for node in driver.nodes() if node.sliver == sliver_id)
+    stamp = next(filter(None, stamps), None)
+    return NodeSystem(site, drivers, stamp.sliver) if stamp else None
