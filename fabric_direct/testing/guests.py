@@ -77,6 +77,18 @@ class GuestContract(Slivers):
         assert driver.pins(guest) == ()
         assert set(driver.pinned()) == kept
 
+    def test_a_host_key_that_is_given_is_pinned_alone(
+        self, driver: GuestDriver, absent: GuestAddress
+    ) -> None:
+        first, second = driver.give_host_key(absent), driver.give_host_key(absent)
+
+        assert (first is None) == (second is None) == (not driver.keys)
+        if second:
+            assert first != second
+            assert driver.pins(absent) == absent.addresses
+            driver.forget(absent)
+        assert driver.pins(absent) == ()
+
     def test_two_threads_may_ask_at_once(self, driver: GuestDriver, guest: GuestAddress) -> None:
         def nics() -> set[tuple[str, str]]:  # addresses may come meanwhile
             return {(each.name, each.mac) for each in driver.interfaces(guest)}

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
 from openstack.baremetal.v1._proxy import Proxy
 
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import BareMetalDriver, NodeCondition
 from fabric_direct.drivers.ironic.driver import IronicBareMetal
 from fabric_direct.model import SliverRef, State, Status
@@ -18,6 +20,7 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import GuestSettings, Site
 from fabric_direct.testing import BareMetalContract
 from tests.ironic.conftest import ADDRESS, Enroll, Make, lab, reached, ssh
+from tests.limits import PATIENT
 from tests.outcomes import done
 
 REF = SliverRef(id="metal", type="BareMetal")
@@ -137,55 +140,74 @@ def test_a_taken_name_of_an_allocation_is_not_ours(
     ironic.delete_allocation(other.id)
 
 
-def test_what_is_left_of_a_killed_creation_is_continued_or_deleted(
-    site: Site, ironic: Proxy, enroll: Enroll, metal: Make
+@pytest.mark.parametrize("operation", ["create", "modify", "delete"])
+def test_killed_at_each_request_it_is_continued_or_deleted(
+    site: Site, ironic: Proxy, enroll: Enroll, metal: Make, operation: str
 ) -> None:
     """Killed before and after each request that changes something: never two nodes, none lost."""
     names = {enroll(), enroll()}
-    code = """
-        import os, signal, sys
-        from keystoneauth1.session import Session
-        from fabric_direct.model.bare_metal import BareMetalSliver
-        from fabric_direct.processor import HandlerProcessor
-        from fabric_direct.site.config import GuestSettings, Site
-        at, when, site, sliver = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
-        request, made = Session.request, [0]
-
-        def counted(self, url, method, **how):
-            changes = method != "GET"
-            made[0] += changes
-            if changes and made[0] == at and when == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
-            answer = request(self, url, method, **how)
-            if changes and made[0] == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return answer
-
-        Session.request = counted
-        with HandlerProcessor(Site.model_validate_json(site)) as processor:
-            outcome = processor.create(BareMetalSliver.model_validate_json(sliver)).result()
-        sys.exit(0 if outcome.ok else 1)
-    """
+    before, wanted = metal(), metal(name="other") if operation == "modify" else metal()
     killed = 0
-    for at in range(1, 6):
+    for at in count(1):
+        codes = []
         for when in ("before", "after"):
-            words = [
-                str(at),
-                when,
-                site.model_dump_json(exclude_unset=True),
-                metal().model_dump_json(),
-            ]
-            child = subprocess.run(
-                [sys.executable, "-c", textwrap.dedent(code), *words], check=False
-            )
-            killed += child.returncode == -signal.SIGKILL
             with HandlerProcessor(site) as processor:
-                done(processor.create(metal()).result())
-                held = Counter(ironic.get_node(name).provision_state for name in names)
-                assert held == {"active": 1, "available": 1}
+                if operation != "create":
+                    done(processor.create(before).result())
+            sliver = REF if operation == "delete" else wanted
+            codes.append(ended(site, operation, sliver, at, when))
+            with HandlerProcessor(site) as processor:
+                recovered = [future.result() for future in processor.recover()]
+                assert all(outcome.ok for outcome in recovered), recovered
+                assert bool(recovered) == (codes[-1] == -signal.SIGKILL)
+                there = Counter(ironic.get_node(name).provision_state for name in names)
+                if operation == "delete":
+                    assert there == {"available": 2}
+                else:
+                    assert there == {"active": 1, "available": 1}
+                    done(processor.create(wanted).result())
                 done(processor.delete(REF).result())
             assert all(is_free(ironic, name) for name in names)
-    assert killed >= 6
+        killed += codes.count(-signal.SIGKILL)
+        if codes == [0, 0]:
+            break
+    assert killed >= 2 * {"create": 3, "modify": 1, "delete": 2}[operation]
+
+
+_KILLED = """
+    import os, signal, sys
+    from keystoneauth1.session import Session
+    from fabric_direct.model import SliverRef
+    from fabric_direct.model.bare_metal import BareMetalSliver
+    from fabric_direct.processor import HandlerProcessor
+    from fabric_direct.site.config import Site
+    at, when, site, operation, sliver = int(sys.argv[1]), *sys.argv[2:]
+    request, made = Session.request, [0]
+
+    def counted(self, url, method, **how):
+        changes = method != "GET"
+        made[0] += changes
+        if changes and made[0] == at and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = request(self, url, method, **how)
+        if changes and made[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    Session.request = counted
+    model = SliverRef if operation == "delete" else BareMetalSliver
+    with HandlerProcessor(Site.model_validate_json(site)) as processor:
+        begin = getattr(processor, operation)
+        outcome = begin(model.model_validate_json(sliver)).result()
+    sys.exit(0 if outcome.ok else 1)
+"""
+
+
+def ended(site: Site, operation: str, sliver: SliverRef, at: int, when: str) -> int:
+    """Run an operation in a process of its own, killed at a request; return how that ended."""
+    told = site.model_dump_json(exclude_unset=True), operation, sliver.model_dump_json()
+    argv = [sys.executable, "-c", textwrap.dedent(_KILLED), str(at), when, *told]
+    return subprocess.run(argv, check=False).returncode
 
 
 @pytest.mark.usefixtures("never_deployed")
@@ -250,6 +272,71 @@ def test_a_machine_is_deployed_logged_in_to_and_given_back(
     assert is_free(ironic, name)
     assert (given_back.power_state, given_back.instance_info) == ("power off", {})
     assert known.read_text() == ""
+
+
+def test_a_bmc_that_does_not_answer_is_told_and_the_node_is_free_when_it_does(
+    processor: HandlerProcessor, ironic: Proxy, metal: Make
+) -> None:
+    """Ironic gives up after a while; nothing of the sliver is left once the BMC answers again."""
+    wanted = metal(image="guest", resource_class="baremetal", node="machine1")
+    lab("stop", "emulator")
+    try:
+        outcome = processor.create(wanted).result()
+    finally:
+        lab("start", "emulator")
+
+    assert not outcome.ok
+    assert outcome.error
+    assert outcome.error.message
+    done(processor.delete(REF).result())
+    reached(ironic, "machine1", "available")
+    assert is_free(ironic, "machine1")
+
+
+def test_a_machine_that_others_switch_off_is_on_again(
+    processor: HandlerProcessor, ironic: Proxy, metal: Make
+) -> None:
+    """Ironic sees to that by itself, and the sliver's node does not differ meanwhile."""
+    wanted = metal(image="guest", resource_class="baremetal", node="machine1")
+    done(processor.create(wanted).result())
+
+    lab("enter", "virsh", "-q", "destroy", "machine1")
+    seen = done(processor.probe(wanted).result())
+
+    assert seen.observed
+    assert seen.observed.differences == ()
+    running("machine1")
+    done(processor.delete(REF).result())
+    assert lab("enter", "virsh", "-q", "domstate", "machine1").strip() == "shut off"
+
+
+def running(domain: str) -> None:
+    """Wait until a machine of the lab runs."""
+
+    def runs() -> bool:
+        return lab("enter", "virsh", "-q", "domstate", domain).strip() == "running"
+
+    wait_until(f"{domain} to run", runs, timeout=PATIENT["call"])
+
+
+def test_an_api_that_hangs_ends_the_operation_by_its_limit(
+    site: Site, ironic: Proxy, enroll: Enroll, metal: Make
+) -> None:
+    """And what it did meanwhile is continued or taken away afterwards."""
+    name = enroll()
+    limits = site.limits.model_copy(update={"call": 3.0, "create": 5.0, "undo": 3.0})
+    lab("hang", "ironic")
+    try:
+        with HandlerProcessor(site.model_copy(update={"limits": limits})) as hurried:
+            outcome = hurried.create(metal()).result()
+    finally:
+        lab("resume", "ironic")
+
+    assert not outcome.ok
+    with HandlerProcessor(site) as processor:
+        done(processor.create(metal()).result())
+        done(processor.delete(REF).result())
+    assert is_free(ironic, name)
 
 
 def test_nodes_are_told_as_they_are(

@@ -4,6 +4,7 @@ What it does otherwise, a test says: answers that come first (``faults``), and t
 comes to (``ends``).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from requests import PreparedRequest
@@ -67,6 +68,8 @@ class Ironic:
         """What is answered first, by method and the last part of the path: ``("PUT", "provision")``."""
         self.drives: list[dict[str, Any]] = []
         """The config drives that nodes got."""
+        self.boot: Callable[[dict[str, Any]], None] = lambda drive: None
+        """Called with the config drive of a node that is deployed."""
         self._on("GET", "/nodes/detail", lambda _: (200, {"nodes": [*self.nodes.values()]}))
         self._on("GET", "/ports/detail", lambda _: (200, {"ports": self.ports}))
         self._on(
@@ -170,6 +173,7 @@ class Ironic:
         if asked["target"] == "active":
             self.drives.append(asked["configdrive"])
             there["power_state"] = "power on"
+            self.boot(asked["configdrive"])
         else:
             made = there["allocation_uuid"]
             self.allocations = {n: a for n, a in self.allocations.items() if a["uuid"] != made}

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fabric_direct.drivers.contract import NodeCondition
 from fabric_direct.drivers.fake import Substrate
-from fabric_direct.model import Operation, Outcome, SliverRef, State, Status, StepStatus
+from fabric_direct.model import Operation, Outcome, SliverRef, State, Status
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site

@@ -95,10 +95,9 @@ class GuestDriver(Protocol):
         """Pin the host key that the guest printed on its console; return whether one is pinned now."""
 
     def give_host_key(self, guest: GuestAddress) -> HostKey | None:
-        """Make a host key for the guest, and pin it in place of any other; None from a driver without
-        ``keys``, which needs none.
+        """Make a host key for the guest, which must get it before it boots, and pin it alone.
 
-        The guest must get it before it boots.
+        :returns: None from a driver without ``keys``, which needs none.
         """
 
     @reads
