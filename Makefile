@@ -29,7 +29,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network bench-network network
-.PHONY: test-ironic ironic ironic-down
+.PHONY: test-ironic test-ironic-share demo-baremetal ironic ironic-down
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: check test-whole demo-site test-site site worker-built
 
@@ -132,6 +132,12 @@ demo-network: lab network ## two VMs on two switches: a segment, routed networks
 
 test-ironic: ironic ## the tests on an Ironic that is set up here: two emulated machines, fake hardware (4 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
+
+test-ironic-share: ironic ## lives of a machine and of nodes on that Ironic, one for two slivers, one that is killed (2 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider -m share tests/ironic $(PYTEST_ARGS)
+
+demo-baremetal: ironic ## the life of a whole machine on that Ironic (1 min)
+	$(SUDO) examples/bare-metal/demo
 
 demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite

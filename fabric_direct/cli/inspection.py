@@ -211,7 +211,7 @@ def nodes(settings: Settings, condition: str | None) -> None:
 def _node_row(node: "BareMetalNode") -> Row:
     return [
         *(node.name, node.condition.value, node.state, node.power, node.tenant),
-        *(node.resource_class, node.cores, node.ram and node.ram // 1024, node.disk),
+        *(node.resource_class, node.cores, node.ram and f"{node.ram / 1024:g}", node.disk),
         *(" ".join(node.traits), " ".join(map(_node_port, node.ports)), node.id, node.why),
     ]
 

@@ -103,14 +103,13 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
     def made(kind: str) -> Any:
         return make(uses[kind], site, host) if kind in uses else None
 
-    guest = made("guest")
     return HostDrivers(
         host=host,
         compute=made("compute"),
         network=made("network") or NoDriver("vNIC"),
         volume=made("volume") or NoDriver("Storage"),
         tuning=made("tuning") if known else None,
-        guest=guest,
+        guest=(guest := made("guest")),
         node_guest=_node_guest(site, host, guest),
         adoption=_adoption(uses["compute"], site, host),
         services=services,

@@ -41,6 +41,7 @@ class TestContract(BareMetalContract):
         return enroll()
 
 
+@pytest.mark.share
 def test_a_whole_life(
     processor: HandlerProcessor, ironic: Proxy, enroll: Enroll, metal: Make
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_whole_life(
     assert processor.services().found == ()
 
 
+@pytest.mark.share
 def test_two_at_once_for_the_last_node(
     processor: HandlerProcessor, ironic: Proxy, enroll: Enroll, metal: Make
 ) -> None:
@@ -99,6 +101,7 @@ def test_many_at_once_each_get_a_node(
     assert all(is_free(ironic, name) for name in names)
 
 
+@pytest.mark.share
 def test_a_node_in_maintenance_is_given_to_nobody(
     processor: HandlerProcessor, ironic: Proxy, enroll: Enroll, metal: Make
 ) -> None:
@@ -140,7 +143,9 @@ def test_a_taken_name_of_an_allocation_is_not_ours(
     ironic.delete_allocation(other.id)
 
 
-@pytest.mark.parametrize("operation", ["create", "modify", "delete"])
+@pytest.mark.parametrize(
+    "operation", ["create", pytest.param("modify", marks=pytest.mark.share), "delete"]
+)
 def test_killed_at_each_request_it_is_continued_or_deleted(
     site: Site, ironic: Proxy, enroll: Enroll, metal: Make, operation: str
 ) -> None:
@@ -226,6 +231,7 @@ def test_a_deployment_that_ironic_does_not_survive_is_told_and_nothing_is_left(
     assert is_free(ironic, name)
 
 
+@pytest.mark.share
 def test_a_machine_is_deployed_logged_in_to_and_given_back(
     site: Site, ironic: Proxy, metal: Make, key: Path, ours: Path
 ) -> None:
