@@ -4,7 +4,7 @@ In the actor's configuration, below ``resources: - resource:``::
 
     handler:
       module: fabric_direct.actor
-      class: VMHandler              # or VnicNetHandler, NetworkServiceHandler, SwitchHandler
+      class: VMHandler     # or ServerHandler, VnicNetHandler, NetworkServiceHandler, SwitchHandler
       properties:
         config.properties.file: /etc/fabric-direct/site.yaml
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fabric_direct.actor.handlers import (
         NetworkServiceHandler,
+        ServerHandler,
         SwitchHandler,
         VMHandler,
         VnicNetHandler,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DirectHandlerProcessor",
     "NetworkServiceHandler",
+    "ServerHandler",
     "SwitchHandler",
     "VMHandler",
     "VnicNetHandler",
@@ -35,6 +37,7 @@ __all__ = [
 _HOME_OF = {
     "DirectHandlerProcessor": "processor",
     "NetworkServiceHandler": "handlers",
+    "ServerHandler": "handlers",
     "SwitchHandler": "handlers",
     "VMHandler": "handlers",
     "VnicNetHandler": "handlers",

@@ -108,7 +108,7 @@ def vm(site: Site, unit: Unit, node: FimNode, there: Iterable[PciComponent] = ()
         flavor=flavor if registry.has_flavors(site) else None,
         capacities=capacities,
         ssh_keys=ssh_keys(unit),
-        boot_script=_script(node),
+        boot_script=boot_script(node),
         components=(_management(site, node), *_components(unit, node, there)),
     )
     return with_whole_cards(site, named)
@@ -202,7 +202,7 @@ def _host(site: Site, node: FimNode) -> str:
     return same[0] if len(same) == 1 else parent
 
 
-def _script(node: FimNode) -> str | None:
+def boot_script(node: FimNode) -> str | None:
     """Return the boot script; None for one that has nothing but blanks."""
     script = text(node.get_boot_script() or " ", "boot_script")
     return script if script.strip() else None
@@ -375,14 +375,14 @@ def _interface(sliver: FimSliver, kind: str, field: str) -> Interface:
     Its capacity is not a request of the user: FIM's catalogue has there what the NIC's port can do.
     """
     labels, shared = sliver.label_allocations, kind == "SharedNIC"
-    addresses = _addresses(labels, f"{field}.label_allocations") if _configures(sliver) else {}
+    configured = addresses(sliver, f"{field}.label_allocations")
     return made(
         Interface,
         below(f"{field}.label_allocations", "mac", "vlan", "ipv4", "ipv6"),
         mac=label(labels, "mac"),
-        vlan=vlan_of(labels) if shared or addresses else None,
-        auto_config=bool(addresses),
-        **addresses,
+        vlan=vlan_of(labels) if shared or configured else None,
+        auto_config=bool(configured),
+        **configured,
     )
 
 
@@ -390,9 +390,14 @@ def _configures(sliver: FimSliver) -> bool:
     return sliver.flags is not None and bool(sliver.flags.auto_config)
 
 
-def _addresses(labels: FimLabels | None, field: str) -> dict[str, str]:
-    """Return the addresses that are set, by field, each with its subnet's prefix length."""
-    found: dict[str, str] = {}
+def addresses(interface: FimSliver, field: str) -> dict[str, str]:
+    """Return the addresses that are set, by family, each with its subnet's prefix length.
+
+    :param field: FIM's field of its label allocations.
+    """
+    labels, found = interface.label_allocations, dict[str, str]()
+    if not _configures(interface):
+        return found
     for family in PREFIX:
         address = label(labels, family)
         if address:
@@ -447,9 +452,7 @@ def _port(name: str, sliver: FimSliver) -> ServerPort:
 
 def _one_address(sliver: FimSliver, field: str) -> dict[str, str]:
     """Return the IPv4 address, or else the IPv6 one, of an interface with ``auto_config``."""
-    if not _configures(sliver):
-        return {}
-    found = _addresses(sliver.label_allocations, f"{field}.label_allocations")
+    found = addresses(sliver, f"{field}.label_allocations")
     return dict(list(found.items())[:1])
 
 

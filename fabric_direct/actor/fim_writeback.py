@@ -3,8 +3,11 @@
 ====================================  ================================================================
 field                                 value
 ====================================  ================================================================
-``label_allocations.instance``        name of the libvirt domain; None after a creation that failed
-``management_ip``                     floating IP, or the management NIC's own address
+``label_allocations.instance``        name of the libvirt domain, id of a bare-metal node; None after a
+                                      creation that failed
+``label_allocations.instance_parent`` of a whole machine: the node
+``management_ip``                     floating IP, or the management NIC's own address; of a whole
+                                      machine the first address of its NICs
 capacities and their hints            the largest size, where that was less than asked for
 ``component.label_allocations``       ``bdf``: addresses in the guest; of a volume ``device_name``
 ``interface.label_allocations``       ``local_name``: the interface's name in the guest
@@ -51,6 +54,24 @@ def write_made(node: FimNode, capacities: Capacities, flavor: str, found: Observ
     """
     _write_size(node, capacities, flavor)
     _write_node(node, found, _labels(node))
+
+
+def write_server(node: FimNode, found: Observed | None) -> None:
+    """Write which node a machine is, its id, and the first address of its NICs.
+
+    :raises NotVerified: if it was not read back.
+    """
+    if found is None:
+        raise NotVerified("the node was deployed, but not read back")
+    addresses = [text for nic in found.interfaces for text in nic.addresses]
+    if addresses:
+        node.management_ip = addresses[0].partition("/")[0]
+    like = _labels(node)
+    if like is None:
+        log.warning("%s has no label_allocations, so they are not written", node.get_name())
+        return
+    labels = _allocations(node, like)
+    labels.instance, labels.instance_parent = found.instance, found.host
 
 
 def write_changed(node: FimNode, modified: FimNode, found: Observed | None) -> None:

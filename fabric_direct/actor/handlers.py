@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, ClassVar
 
-from fabric_direct.actor import fim, fim_services, fim_switch, fim_writeback, poa, results, takeover
+from fabric_direct.actor import (
+    fim,
+    fim_server,
+    fim_services,
+    fim_switch,
+    fim_writeback,
+    poa,
+    results,
+    takeover,
+)
 from fabric_direct.actor.log import told_to
 from fabric_direct.actor.results import Result
 from fabric_direct.actor.site import actor_limits, processor_of
@@ -26,6 +35,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.handlers import registry
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciComponent, SliverRef, Stamp
+from fabric_direct.model.bare_metal import BareMetalStamp
 from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
@@ -119,6 +129,9 @@ class _Handler:
             raise InvalidSliver("is missing; the reservation was deleted", field="resource_name")
 
     # --- how
+
+    def _answer(self, unit: Unit, action: str, data: dict[str, Any]) -> dict[str, Any]:
+        return self._ended(self._processor().poa(self._ref(unit), action, data)).data
 
     def _ref(self, unit: Unit) -> SliverRef:
         return SliverRef(id=str(unit.get_reservation_id()), type=self._type(unit))
@@ -266,9 +279,6 @@ class VMHandler(_Handler):
         """Return the VM as it was created or last modified."""
         return Stamp.model_validate(self._answer(unit, "stamp", {})).sliver
 
-    def _answer(self, unit: Unit, action: str, data: dict[str, Any]) -> dict[str, Any]:
-        return self._ended(self._processor().poa(self._ref(unit), action, data)).data
-
 
 class VnicNetHandler(_Handler):
     """Ports of VMs on a network: FIM's ``NetworkServiceSliver`` of type L2Bridge.
@@ -366,6 +376,53 @@ class SwitchHandler(_Handler):
         name = fim_switch.which(self._site, unit.get_sliver())
         driver = registry.driver("service", self._site.driver_for("Switch") or "p4switch")
         driver(self._site, "").refuse_strangers(name)
+
+
+class ServerHandler(_Handler):
+    """Whole machines: FIM's ``NodeSliver`` of type Server.
+
+    A clean restart deletes all that this site's slivers have, as of VMs.
+    """
+
+    resource_types, what = ("BareMetal",), "bare-metal nodes"
+
+    def _create(self, unit: Unit) -> None:
+        node = fim_server.server_of(unit.get_sliver())
+        error = attempt(self._make, unit, node)
+        if error is not None:
+            fim_writeback.write_absent(node)
+            raise error
+
+    def _make(self, unit: Unit, node: FimNode) -> None:
+        wanted = fim_server.bare_metal(self._site, unit, node)
+        outcome = self._ended(self._processor().create(wanted))
+        self._write(wanted, fim_writeback.write_server, node, outcome.observed)
+
+    def _modify(self, unit: Unit) -> None:
+        """Refuse other NICs; all else stays as the node's stamp has it."""
+        node = fim_server.server_of(unit.get_sliver())
+        modified = fim_server.server_of(unit.get_modified() or node)
+        stamp = BareMetalStamp.model_validate(self._answer(unit, "stamp", {}))
+        wanted = fim_server.changed(stamp.sliver, modified)
+        outcome = self._ended(self._processor().modify(wanted))
+        fim_writeback.write_allocations(node, modified)
+        fim_writeback.write_server(modified, outcome.observed)
+
+    def _act(self, unit: Unit, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+        fim_server.server_of(unit.get_sliver())
+        self._answer(unit, *poa.data_of(asked))
+        return None
+
+    def _completed(self, unfinished: list[Unfinished]) -> set[str]:  # noqa: ARG002
+        """Return the slivers that have a node, or something of one.
+
+        :raises NotVerified: if the nodes cannot be listed. Nothing is deleted then.
+        """
+        there, (kind,) = self._processor().services(), self.resource_types
+        if kind in there.silent:
+            why = str(there.silent[kind])
+            raise NotVerified("nothing was deleted: the nodes were not listed", why=why)
+        return {each.ref.id for each in there.found if each.ref.type == kind}
 
 
 def _refuse_other_service(was: FimNetworkService, now: FimNetworkService) -> None:

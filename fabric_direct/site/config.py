@@ -376,6 +376,8 @@ class ActorSettings(Frozen):
     """L2Bridge services of vNICs use the network ``<prefix>-<vlan>``."""
     burst_unit: BurstUnit = "Mbit"
     """The unit of FIM's ``burst_size``: megabits as FIM says, or megabytes as fabric_am took it."""
+    resource_classes: dict[str, Name] = {}
+    """Resource class of bare-metal nodes, by the hardware model that a node of type Server names."""
     adopt: bool = False
     """Whether VMs and ports that fabric_am made are adopted when the actor first modifies, acts on or
     deletes them; otherwise these operations fail."""

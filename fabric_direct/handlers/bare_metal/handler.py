@@ -18,19 +18,20 @@ from fabric_direct.engine.step import Flow
 from fabric_direct.engine.verify import Verify
 from fabric_direct.errors import NotFound, NotVerified, Unsupported
 from fabric_direct.handlers.action_data import Nothing, Reboot, action_data
-from fabric_direct.handlers.bare_metal.system import MakeNode, NodeSystem, stamped_system
+from fabric_direct.handlers.bare_metal.system import MakeNode, NodeSystem
 from fabric_direct.handlers.guests.keys import Keys, add_keys, remove_keys
 from fabric_direct.handlers.guests.readiness import await_set_up
 from fabric_direct.handlers.handler import Repair, already_there, unknown_wish
 from fabric_direct.handlers.services.handler import NetworkServiceSliverHandler
 from fabric_direct.model import Frozen, Observed, Sliver, SliverRef, State
-from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
 from fabric_direct.site.config import Site
 
 _ACTIONS: dict[str, type[Frozen]] = {
     "addkey": Keys,
     "reboot": Reboot,
     "removekey": Keys,
+    "stamp": Nothing,
     "start": Nothing,
     "stop": Reboot,
 }
@@ -75,8 +76,14 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         flow = super().delete(ref)
         return Flow.of(system.forget() if system else [], *flow.stages, owns_everything=True)
 
+    def _stamped(self, ref: SliverRef) -> BareMetalStamp | None:
+        """Return the stamp of the sliver's node, whatever its condition."""
+        stamps = (node.stamp for node in self._nodes.nodes() if node.sliver == ref.id)
+        return next(filter(None, stamps), None)
+
     def _system(self, ref: SliverRef) -> NodeSystem | None:
-        return stamped_system(self._site, self._drivers, self._nodes, ref.id)
+        stamp = self._stamped(ref)
+        return NodeSystem(self._site, self._drivers, stamp.sliver) if stamp else None
 
     def _compared(self, found: Service, wanted: Any) -> Observed:
         """Compare the node, and ask its system while it is on and can be logged in to."""
@@ -108,7 +115,7 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         )
 
     def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Switch the node on or off, restart it, or change who may log in to it.
+        """Switch the node on or off, restart it, change who may log in to it, or return its stamp.
 
         :raises InvalidSliver: if there is no such action, or its data are wrong.
         :raises NotFound: if the sliver has no node.
@@ -121,6 +128,8 @@ class BareMetalHandler(NetworkServiceSliverHandler):
             raise NotFound(f"sliver {ref.id} has no node that is deployed", why=left)
         if action in _POWER:
             return self._switch(ref, _POWER[action], hard=getattr(given, "hard", False))
+        if action == "stamp":
+            return self._stamp(ref)
         change = add_keys if action == "addkey" else remove_keys
         return change(self._set_up_guest(ref), given)
 
@@ -134,6 +143,12 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         if is_on == "on" and system:
             system.wait()
         return {"state": (State.RUNNING if is_on == "on" else State.STOPPED).value}
+
+    def _stamp(self, ref: SliverRef) -> dict[str, Any]:
+        stamp = self._stamped(ref)
+        if stamp is None:
+            raise unknown_wish(ref, self.what)
+        return stamp.model_dump(mode="json", exclude_none=True)
 
     def _set_up_guest(self, ref: SliverRef) -> Guest:
         """Return the node's system when cloud-init has set it up, which writes the sliver's keys."""

@@ -164,12 +164,3 @@ class MakeNode(MakeService):
         if driver := self._system.driver:
             driver.forget(self._system.address)
         super().undo()
-
-
-def stamped_system(
-    site: Site, drivers: HostDrivers, driver: BareMetalDriver, sliver_id: str
-) -> NodeSystem | None:
-    """Return the system on the node of a sliver; None if no node says what was asked for."""
-    stamps = (node.stamp for node in driver.nodes() if node.sliver == sliver_id)
-    stamp = next(filter(None, stamps), None)
-    return NodeSystem(site, drivers, stamp.sliver) if stamp else None

@@ -282,12 +282,19 @@ def _observed(found: Service, differs: tuple[str, ...]) -> Observed:
     )
 
 
+_DRIVERS = {
+    "BareMetal": "`BareMetal: ironic`",
+    "L2Bridge": "`L2Bridge: ovs`, or for networks of the cloud `L2Bridge: openstack`,",
+    "Switch": "`Switch: p4switch`",
+}
+
+
 def _driver(drivers: HostDrivers, resource_type: str) -> ServiceDriver:
     if resource_type not in drivers.services:
+        named = _DRIVERS.get(resource_type, f"`{resource_type}: ovs`")
         raise InvalidSite(
             f"names no driver for {resource_type}",
             field="drivers",
-            remedy=f"add `{resource_type}: ovs` below drivers in site.yaml, or for networks of the "
-            "cloud `L2Bridge: openstack`",
+            remedy=f"add {named} below drivers in site.yaml",
         )
     return drivers.services[resource_type]
