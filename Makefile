@@ -29,7 +29,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network bench-network network
-.PHONY: test-ironic test-ironic-share demo-baremetal ironic ironic-down
+.PHONY: test-ironic test-ironic-share demo-baremetal bench-ironic ironic ironic-down
 .PHONY: test-fabric demo-actor demo-placement
 .PHONY: check test-whole demo-site test-site site worker-built
 
@@ -138,6 +138,10 @@ test-ironic-share: ironic ## lives of a machine and of nodes on that Ironic, one
 
 demo-baremetal: ironic ## the life of a whole machine on that Ironic (1 min)
 	$(SUDO) examples/bare-metal/demo
+
+bench-ironic: ironic ## the figures on that Ironic, as ratios to the bare calls (5 min)
+	$(SUDO) $(PYTHON) -m tests.bench.ironic
+	$(PYTHON) -m tests.bench.report
 
 demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite

@@ -21,6 +21,14 @@ A server with a port and a floating IP, until a command answers by SSH, and unti
 The bare calls are what one writes with openstacksdk and no more.
 The cloud is the lab's, all of it on the same machine.""",
     },
+    "ironic": {
+        "title": "Bare metal",
+        "command": "make bench-ironic",
+        "about": """\
+A machine until a command answers by SSH, and until it is available again; nodes of fake hardware at
+once. The bare calls are what one writes with openstacksdk and no more. Ironic is the lab's, and the
+machine is emulated beside it.""",
+    },
     "scale": {
         "title": "Many at once",
         "command": "make bench-scale",
