@@ -31,6 +31,7 @@ from fabric_direct.drivers.contract import (
     FoundPort,
     FoundServer,
     HostDevice,
+    NodeCondition,
     Server,
 )
 from fabric_direct.engine.run import attempt, attempt_each
@@ -418,6 +419,14 @@ class HandlerProcessor:
         :raises FabricDirectError: if the cloud does not answer, or refuses to.
         """
         return self._queries.placer().hosts()
+
+    def free_nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return the bare-metal nodes that are free and promised to nobody, by name.
+
+        :raises FabricDirectError: if they cannot be listed.
+        """
+        nodes = self._queries.placer().nodes()
+        return tuple(node for node in nodes if node.condition is NodeCondition.FREE)
 
     def place(self, slivers: Sequence[MachineSliver], *, partial: bool = False) -> BuildPlan:
         """Return a plan that assigns hosts and nodes to slivers, all at once; create and claim nothing.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fabric_direct.drivers.contract import Image, ImageNeeds
+from fabric_direct.drivers.contract import BareMetalNode, Image, ImageNeeds
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
 from fabric_direct.model import AUTO, NodeSliver
 from fabric_direct.model.bare_metal import BareMetalSliver, MachineSliver
@@ -74,6 +74,11 @@ class Placer:
         """Return the hosts that answer, without what is claimed."""
         view = self._view()
         return view.depleted(self._claims.since(view.began))
+
+    def nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return the bare-metal nodes; one that is claimed is reserved."""
+        nodes = self._nodes()
+        return nodes.without(self._claims.nodes_since(nodes.began))
 
     def _nodes(self) -> SiteNodes:
         return site_nodes(self._site, self._drivers_of)
