@@ -461,10 +461,9 @@ class HandlerProcessor:
         """Create the slivers that a plan assigns, each on its host or node.
 
         Before the first creation begins, the plan is checked against the current state of the hosts
-        and nodes, and all that it assigns is claimed. So no other plan or creation on this machine gets
-        the same; only a creation of a bare-metal sliver without a plan heeds no claims. If a host
-        refuses its sliver, others are tried, at most ``placement.retries``. A bare-metal sliver is
-        created on its node or not at all.
+        and nodes, and all that it assigns is claimed. So no other plan, and no creation that begins
+        later on this machine, gets the same. If a host refuses its sliver, others are tried, at most
+        ``placement.retries``. A bare-metal sliver is created on its node or not at all.
 
         :param slivers: those that the plan was made for.
         :returns: futures of the outcomes, in the order of the assignments.

@@ -315,6 +315,23 @@ class TestClaims:
         with pytest.raises(Conflict, match="n1 is reserved by m1"):
             placer.claim(plans["m2"], [metal("m2")])
 
+    def test_a_creation_takes_no_node_that_is_promised(
+        self, placer: Placer, processor: HandlerProcessor, nodes: Substrate
+    ) -> None:
+        placer.claim(placer.place([metal()], partial=False), [metal()])
+
+        other = processor.create(metal("other")).result()
+        third = processor.create(metal("third")).result()
+        own = processor.create(metal()).result()
+
+        assert other.ok
+        assert third.error
+        assert "n1 is reserved by metal; n2 is active by other" in third.error.message
+        assert third.left == ()
+        assert own.ok
+        assert tenants(nodes) == {"n1": "metal", "n2": "other"}
+        assert processor.create(metal("other")).result().ok
+
     def test_all_of_a_plan_is_promised_or_nothing(
         self, placer: Placer, claims: Claims, nodes: Substrate
     ) -> None:
