@@ -31,6 +31,7 @@ from fabric_direct.drivers.contract import (
     FoundPort,
     FoundServer,
     HostDevice,
+    NodeCondition,
     Server,
 )
 from fabric_direct.engine.run import attempt, attempt_each
@@ -41,6 +42,7 @@ from fabric_direct.handlers.handler import Handler
 from fabric_direct.handlers.vm.adoption_draft import Draft
 from fabric_direct.model import NodeSliver, Operation, Outcome, PciAddress, Sliver, SliverRef
 from fabric_direct.model.adoption import Adoption, ServiceAdoption
+from fabric_direct.model.bare_metal import BareMetalSliver, MachineSliver
 from fabric_direct.model.references import Needs, needs
 from fabric_direct.operations import site_metrics
 from fabric_direct.operations.late_calls import LateCalls, named, until
@@ -50,7 +52,7 @@ from fabric_direct.operations.outcomes import failed, report, status_of
 from fabric_direct.operations.progress import Progress, telling
 from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan
 from fabric_direct.operations.whole_cards import with_whole_cards
-from fabric_direct.placement.placer import Placement
+from fabric_direct.placement.placer import NodePlacement, Placement
 from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
 from fabric_direct.site.config import Site
@@ -418,37 +420,50 @@ class HandlerProcessor:
         """
         return self._queries.placer().hosts()
 
-    def place(self, slivers: Sequence[NodeSliver], *, partial: bool = False) -> BuildPlan:
-        """Return a plan that assigns hosts to slivers, all at once; create and claim nothing.
+    def free_nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return the bare-metal nodes that are free and promised to nobody, by name.
 
-        A sliver that names its host is placed there or nowhere. One that exists stays where it is, at
+        :raises FabricDirectError: if they cannot be listed.
+        """
+        nodes = self._queries.placer().nodes()
+        return tuple(node for node in nodes if node.condition is NodeCondition.FREE)
+
+    def place(self, slivers: Sequence[MachineSliver], *, partial: bool = False) -> BuildPlan:
+        """Return a plan that assigns hosts and nodes to slivers, all at once; create and claim nothing.
+
+        VMs get hosts, bare-metal slivers each a node. A sliver that names its host or node is placed
+        there or nowhere. One that exists stays where it is, at
         no cost.
 
         :param partial: place as many as fit; by default all or none.
         :returns: the plan. It also has the slivers that could not be placed, and the filters that
             refused them.
-        :raises InvalidSliver: if no host has the image of one, or one excludes the host that it names.
+        :raises InvalidSliver: if no host has the image of one, one excludes the host that it names, or
+            no node of the site could ever serve one.
         """
         slivers = tuple(slivers)
         for sliver in slivers:
-            _refuse_other(sliver, NodeSliver)
+            _refuse_other(sliver, NodeSliver, BareMetalSliver)
         whole = [with_whole_cards(self.site, sliver) for sliver in slivers]
         return self._queries.placer().place(whole, partial=partial)
 
-    def explain(self, sliver: NodeSliver) -> Explanation:
+    def explain(self, sliver: MachineSliver) -> Explanation:
         """Return for each host the filter that refuses the sliver, or the cost of placing it there.
+
+        For a bare-metal sliver, return for each node why it cannot have it, or that it can.
 
         :raises InvalidSliver: as :meth:`place` does.
         """
-        _refuse_other(sliver, NodeSliver)
+        _refuse_other(sliver, NodeSliver, BareMetalSliver)
         return self._queries.placer().explain(with_whole_cards(self.site, sliver))
 
-    def build(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> list[OperationFuture]:
-        """Create the slivers that a plan assigns, each on its host.
+    def build(self, plan: BuildPlan, slivers: Sequence[MachineSliver]) -> list[OperationFuture]:
+        """Create the slivers that a plan assigns, each on its host or node.
 
-        Before the first creation begins, the plan is checked against the current state of the hosts and
-        all that it assigns is claimed. So no other plan or creation on this machine gets the same. If a
-        host refuses its sliver, others are tried, at most ``placement.retries``.
+        Before the first creation begins, the plan is checked against the current state of the hosts
+        and nodes, and all that it assigns is claimed. So no other plan, and no creation that begins
+        later on this machine, gets the same. If a host refuses its sliver, others are tried, at most
+        ``placement.retries``. A bare-metal sliver is created on its node or not at all.
 
         :param slivers: those that the plan was made for.
         :returns: futures of the outcomes, in the order of the assignments.
@@ -459,7 +474,7 @@ class HandlerProcessor:
         self._refuse_closed()
         _refuse_other(plan, BuildPlan)
         for sliver in slivers:
-            _refuse_other(sliver, NodeSliver)
+            _refuse_other(sliver, NodeSliver, BareMetalSliver)
         by_id = {sliver.id: sliver for sliver in slivers}
         placements = self._queries.placer().claim(plan, slivers)
         try:
@@ -471,7 +486,17 @@ class HandlerProcessor:
                     self._hosts.claims.drop(placement.sliver.id)
             raise
 
-    def _create_planned(self, sliver: NodeSliver, planned: Placement) -> OperationFuture:
+    def _create_planned(
+        self, sliver: MachineSliver, planned: Placement | NodePlacement
+    ) -> OperationFuture:
+        """Create a sliver on the host of a plan, or another one; or on the node of the plan."""
+        if isinstance(planned, NodePlacement):
+            return self._create_claimed(planned.sliver)
+        return self._create_claimed(sliver, planned)
+
+    def _create_claimed(
+        self, sliver: MachineSliver, planned: Placement | None = None
+    ) -> OperationFuture:
         def end_claim(future: "Future[Outcome]") -> None:
             if not self._late.of(sliver.id):
                 claims = self._hosts.claims

@@ -95,10 +95,14 @@ def wanted(word: str) -> "BatchRequest":
     from fabric_direct.cli.sources import sources  # noqa: PLC0415 - see the package
     from fabric_direct.documents import parse_all  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
+    from fabric_direct.model.bare_metal import BareMetalSliver  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest, SliverGroup  # noqa: PLC0415
 
-    def model_of(document: Any) -> "type[BatchRequest | NodeSliver]":
-        return BatchRequest if isinstance(document, dict) and "slivers" in document else NodeSliver
+    def model_of(document: Any) -> "type[BatchRequest | NodeSliver | BareMetalSliver]":
+        if isinstance(document, dict) and "slivers" in document:
+            return BatchRequest
+        metal = isinstance(document, dict) and document.get("type") == "BareMetal"
+        return BareMetalSliver if metal else NodeSliver
 
     groups: list[SliverGroup] = []
     for source in sources(word):

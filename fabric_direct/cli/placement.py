@@ -24,9 +24,9 @@ from fabric_direct.state import files
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fabric_direct.model import NodeSliver
+    from fabric_direct.model.bare_metal import MachineSliver
     from fabric_direct.placement.batch_request import BatchRequest
-    from fabric_direct.placement.plan import Assignment, BuildPlan, Explanation
+    from fabric_direct.placement.plan import Assignment, BuildPlan, Explanation, Unplaced
     from fabric_direct.site.config import ChildZone
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -46,7 +46,9 @@ or - for stdin, and a file may have several documents: all are placed together.
 @click.argument("request", metavar="REQUEST", shell_complete=completion.files)
 @click.option("--boot", is_flag=True, help="Create the slivers.")
 @click.option(
-    "--explain", is_flag=True, help="Show for each host the filter that refuses it, or its costs."
+    "--explain",
+    is_flag=True,
+    help="Show for each host the filter that refuses it, or its costs; for each node why not.",
 )
 @click.option("--partial", is_flag=True, help="Place as many slivers as fit.")
 @click.option("--save", type=_FILE, help="Write the plan to a file.")
@@ -73,7 +75,7 @@ def place(
 ) -> None:
     """Choose hosts for all slivers of a REQUEST at once, and show the plan and its cost.
 
-    Nothing is created without --boot. All-or-nothing, unless --partial.
+    Bare-metal slivers get nodes. Nothing is created without --boot. All-or-nothing, unless --partial.
 
     With --zone, show what a running zone and the zones below it offer; zones do not name hosts.
     """
@@ -84,12 +86,14 @@ def place(
 
         _refuse_with_zone(explain, save, stored)
         reservations.place(settings, wanted, at, boot=boot, partial=partial)
-    plan = _load(stored) if stored else _plan(settings, wanted, partial=partial)
     said = _explained(settings, wanted) if explain else {}
+    if not settings.as_json:
+        _show_explained(said)
+    plan = _load(stored) if stored else _plan(settings, wanted, partial=partial)
     if save:
         _save(plan, save)
     if not settings.as_json:
-        _show(said, plan, wanted)
+        _show(plan, wanted)
     if boot or stored:
         _boot(settings, plan, wanted.instances(), said)
     if settings.as_json:
@@ -132,7 +136,7 @@ def _save(plan: "BuildPlan", path: Path) -> None:
 def _boot(
     settings: Settings,
     plan: "BuildPlan",
-    slivers: "tuple[NodeSliver, ...]",
+    slivers: "tuple[MachineSliver, ...]",
     said: "dict[str, Explanation]",
 ) -> None:
     """Create what the plan assigns, print the outcomes, and exit with the matching code."""
@@ -155,39 +159,74 @@ def _document(plan: "BuildPlan", said: "dict[str, Explanation]") -> dict[str, An
     return {"plan": plan.model_dump(mode="json")} | ({"explained": explained} if said else {})
 
 
-def _show(said: "dict[str, Explanation]", plan: "BuildPlan", wanted: "BatchRequest") -> None:
-    out, err = show.console(), show.console(stderr=True)
-    types = {each.id: [device.type for device in each.devices()] for each in wanted.instances()}
+def _show_explained(said: "dict[str, Explanation]") -> None:
+    out = show.console()
     for kind, told in said.items():
-        _show_hosts(kind, told, out)
-    if plan.assignments:
-        headers = ["INSTANCE", "HOST", "COST", "DEVICES", "NEXT"]
-        show.table(out, headers, map(_row, plan.assignments))
+        show.say(out, f"{kind}:", "bold")
+        if told.nodes:
+            _show_nodes(told, out)
+        else:
+            _show_hosts(told, out)
+        show.say(out, "")
+
+
+def _show(plan: "BuildPlan", wanted: "BatchRequest") -> None:
+    out, err = show.console(), show.console(stderr=True)
+    on_hosts = [each for each in plan.assignments if each.chosen.node is None]
+    on_nodes = [each for each in plan.assignments if each.chosen.node is not None]
+    if on_hosts:
+        show.table(out, ["INSTANCE", "HOST", "COST", "DEVICES", "NEXT"], map(_row, on_hosts))
+    if on_nodes:
+        show.table(out, ["INSTANCE", "NODE", "COST", "NEXT"], map(_row_of_node, on_nodes))
+    by_id = {each.id: each for each in wanted.instances()}
     for unplaced in plan.unplaced:
-        counts = "; ".join(refusals(unplaced.refused, types.get(unplaced.request, ())))
-        show.say(
-            err, f"{unplaced.request}: no host can take it: {counts or 'there is none'}", "red"
-        )
+        show.say(err, _why_unplaced(unplaced, by_id.get(unplaced.request)), "red")
     for warning in plan.warnings:
         show.say(err, f"warning: {warning}", "yellow")
-    placed, every = len(plan.assignments), len(wanted.instances())
+    placed, every = len(plan.assignments), len(by_id)
     show.say(out, f"{placed} of {every} are placed, at a total cost of {plan.cost}.")
+
+
+def _why_unplaced(unplaced: "Unplaced", sliver: "MachineSliver | None") -> str:
+    from fabric_direct.model import NodeSliver  # noqa: PLC0415 - see the package
+
+    if unplaced.why:
+        return f"{unplaced.request}: no node is free: {unplaced.why}"
+    types = [each.type for each in sliver.devices()] if isinstance(sliver, NodeSliver) else []
+    counts = "; ".join(refusals(unplaced.refused, types))
+    return f"{unplaced.request}: no host can take it: {counts or 'there is none'}"
 
 
 def _row(assignment: "Assignment") -> list[str]:
     chosen, others = assignment.chosen, assignment.next[:_MOST_NEXT]
     devices = (f"{name} {' '.join(map(str, at))}" for name, at in chosen.devices.items())
     return [
-        *(assignment.request, chosen.host, str(chosen.cost)),
+        *(assignment.request, chosen.place, str(chosen.cost)),
         *(", ".join(devices), ", ".join(others)),
     ]
 
 
-def _show_hosts(kind: str, told: "Explanation", out: "Console") -> None:
+def _row_of_node(assignment: "Assignment") -> list[str]:
+    chosen, others = assignment.chosen, assignment.next[:_MOST_NEXT]
+    return [assignment.request, chosen.place, str(chosen.cost), ", ".join(others)]
+
+
+def _show_nodes(told: "Explanation", out: "Console") -> None:
+    """Print each bare-metal node with the field by which it is refused, and why; or its cost."""
+    rows = (
+        [
+            *(each.node, each.refused_by or "", each.why),
+            "" if each.cost is None else str(each.cost),
+        ]
+        for each in told.nodes
+    )
+    show.table(out, ["NODE", "REFUSED BY", "WHY", "COST"], rows)
+
+
+def _show_hosts(told: "Explanation", out: "Console") -> None:
     """Print each host with the filter that refuses it, or its costs, each before its weight."""
     weights = told.weights
     headers = ["HOST", "REFUSED BY", "COST", *(f"{name} x{n}" for name, n in weights.items())]
-    show.say(out, f"{kind}:", "bold")
     show.table(
         out,
         headers,
@@ -200,7 +239,6 @@ def _show_hosts(kind: str, told: "Explanation", out: "Console") -> None:
             for verdict in told.hosts
         ),
     )
-    show.say(out, "")
 
 
 COMMANDS: tuple[click.Command, ...] = (place,)

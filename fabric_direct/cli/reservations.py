@@ -17,7 +17,7 @@ from fabric_direct.cli.tables import print_table
 from fabric_direct.cli.zone_client import with_zone
 from fabric_direct.errors import InvalidSliver, NotFound
 from fabric_direct.placement.batch_request import BatchRequest
-from fabric_direct.placement.refusals import refusals
+from fabric_direct.placement.refusals import refusals, refusals_of_nodes
 from fabric_direct.site.config import ChildZone
 from fabric_direct.zones.client import ZoneClient
 from fabric_direct.zones.wire import (
@@ -55,7 +55,8 @@ def place(
     selection = with_zone(at, lambda zone: zone.select(request, deadline=_CHOICE))
     enough = not selection.shortages or (partial and bool(selection.offers))
     if not settings.as_json:
-        _show_selection(selection)
+        metal = {kind.kind for kind in needs if kind.node_needs is not None}
+        _show_selection(selection, metal)
     if not boot or not enough:
         if settings.as_json:
             print_json(selection.model_dump(mode="json"))
@@ -84,7 +85,8 @@ def _kinds(wanted: BatchRequest) -> tuple[KindSliver, ...]:
         raise InvalidSliver(
             "a zone cannot be asked for this sliver",
             why=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-            remedy="leave its host open; its id is the name of its kind: 16 letters, digits and '-'",
+            remedy="leave its host or node open; its id is the name of its kind: "
+            "16 letters, digits and '-'",
             field="slivers",
         ) from error
 
@@ -188,17 +190,22 @@ def _tell(settings: Settings, found: Reservation, *, wanted: str) -> None:
 # --- for people
 
 
-def _show_selection(selection: Selection) -> None:
+def _show_selection(selection: Selection, metal: Collection[str]) -> None:
+    """Print offers and shortages.
+
+    :param metal: the kinds that are bare metal.
+    """
     out, err = show.console(), show.console(stderr=True)
     if selection.offers:
         rows = [[o.kind, str(o.cost), o.zone, f"{o.expires:.0f}"] for o in selection.offers]
         show.table(out, ("KIND", "COST", "ZONE", "EXPIRES s"), rows)
     for shortage in selection.shortages:
-        show.say(err, _short(shortage), "red")
+        show.say(err, _short(shortage, of_nodes=shortage.kind in metal), "red")
     for left_out in selection.left_out:
         show.say(err, f"{left_out.zone} is left out: {left_out.why}", "yellow")
 
 
-def _short(shortage: Shortage) -> str:
-    counts = "; ".join(refusals(shortage.refused))
-    return f"{shortage.kind}: {shortage.missing} too few: {counts or 'there is no host'}"
+def _short(shortage: Shortage, *, of_nodes: bool) -> str:
+    said = refusals_of_nodes(shortage.refused) if of_nodes else refusals(shortage.refused)
+    none = f"there is no {'node' if of_nodes else 'host'}"
+    return f"{shortage.kind}: {shortage.missing} too few: {'; '.join(said) or none}"

@@ -74,8 +74,8 @@ def _tell_started(settings: Settings, site: "Site", url: str) -> None:
 
 
 _HEADERS = (
-    *("ZONE", "STATE", "HOSTS", "CORES", "RAM GiB", "DISK GiB", "DEVICES", "ARCHITECTURES"),
-    *("IMAGES", "WHY"),
+    *("ZONE", "STATE", "HOSTS", "CORES", "RAM GiB", "DISK GiB", "DEVICES", "NODES"),
+    *("ARCHITECTURES", "IMAGES", "WHY"),
 )
 
 
@@ -132,12 +132,13 @@ async def _children(site: "Site") -> "tuple[ChildView, ...]":
 
 def _row(name: str, state: str, has: "Capabilities | None", why: str = "") -> list[str]:
     if has is None:
-        return [name, state, *[""] * 7, why]
+        return [name, state, *[""] * 8, why]
     devices = ", ".join(f"{d.free} {d.type} {d.model or ''}".rstrip() for d in has.devices)
+    nodes = ", ".join(f"{n.free} {n.resource_class or ''}".rstrip() for n in has.nodes)
     sizes = (has.hosts, has.cores, has.ram, has.disk)
     amounts = (f"{size:.1f}".removesuffix(".0") for size in sizes)
     return [
-        *(name, state, *amounts, devices),
+        *(name, state, *amounts, devices, nodes),
         *(", ".join(has.architectures), ", ".join(has.images), why),
     ]
 

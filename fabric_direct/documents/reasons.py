@@ -139,11 +139,17 @@ def _locate(loc: Path, root: Schema) -> tuple[Path, Schema]:
     path: Path = ()
     here = _resolve(root, root)
     for step in loc:
-        tag = here.get("discriminator", {}).get("mapping", {}).get(step)
+        tag = here.get("discriminator", {}).get("mapping", {}).get(step) or _member(here, step)
         if tag is None and step != "[key]":
             path = (*path, step)
         here = _resolve({"$ref": tag} if tag else _child(here, step), root)
     return path, here
+
+
+def _member(schema: Schema, name: str | int) -> str | None:
+    """Return the reference to a model of a union whose tags are the names of its models."""
+    references = (one.get("$ref", "") for one in schema.get("oneOf", ()))
+    return next((each for each in references if each == f"#/$defs/{name}"), None)
 
 
 def _child(schema: Schema, step: str | int) -> Schema:

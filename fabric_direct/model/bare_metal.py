@@ -2,9 +2,16 @@
 
 import hashlib
 from ipaddress import IPv4Interface, IPv6Interface
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 
 from fabric_direct.model.base import (
     ComponentId,
@@ -17,7 +24,7 @@ from fabric_direct.model.base import (
     refuse_twice,
     with_prefix,
 )
-from fabric_direct.model.vm import Sliver, WaitFor
+from fabric_direct.model.vm import NodeSliver, Sliver, WaitFor
 
 ResourceClass = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"), Field(examples=["large"])
@@ -62,6 +69,24 @@ class NodeNic(Frozen):
     """Address with prefix length that the node's system configures."""
 
 
+class NodeNeeds(Frozen):
+    """What a sliver needs of its node, and nothing else: slivers of equal needs fit the same nodes."""
+
+    node: Name | None = None
+    """The node, by its name; any if absent."""
+    resource_class: ResourceClass | None = None
+    """Any if absent."""
+    traits: tuple[Trait, ...] = ()
+    capacities: NodeSize = NodeSize()
+    """What the node must have at least."""
+    nics: Annotated[int, Field(ge=0, le=32, strict=True)] = 0
+    """The number of its network interfaces at least."""
+    macs: Annotated[tuple[Mac, ...], Field(max_length=32)] = ()
+    """MAC addresses that some of them must have."""
+    image: ImageName
+    """An image of ``ironic.images`` of site.yaml."""
+
+
 class BareMetalSliver(Sliver):
     """A whole machine, which nobody else has."""
 
@@ -100,6 +125,19 @@ class BareMetalSliver(Sliver):
         return self
 
     @property
+    def needs(self) -> NodeNeeds:
+        """What the sliver needs of its node."""
+        return NodeNeeds(
+            node=self.node,
+            resource_class=self.resource_class,
+            traits=tuple(sorted(set(self.traits))),
+            capacities=self.capacities,
+            nics=len(self.nics),
+            macs=tuple(sorted(nic.mac for nic in self.nics if nic.mac)),
+            image=self.image,
+        )
+
+    @property
     def has_secrets(self) -> bool:
         """Return False: the boot script is run once, and not needed to compare or repair."""
         return False
@@ -125,3 +163,16 @@ class BareMetalStamp(Frozen):
 
     sliver: BareMetalSliver
     boot_script_sha256: str | None = None
+
+
+def _model_of(sliver: Any) -> str:
+    kind = sliver.get("type") if isinstance(sliver, dict) else getattr(sliver, "type", None)
+    return BareMetalSliver.__name__ if kind == "BareMetal" else NodeSliver.__name__
+
+
+MachineSliver = Annotated[
+    Annotated[NodeSliver, Tag(NodeSliver.__name__)]
+    | Annotated[BareMetalSliver, Tag(BareMetalSliver.__name__)],
+    Discriminator(_model_of),
+]
+"""A sliver that is a machine: a VM on a host, or a bare-metal node."""

@@ -49,7 +49,8 @@ class Create:
                 if isinstance(wanted, NodeSliver) and (wanted.open or planned):
                     outcome = self._placed(wanted, deadline, planned, expected)
                 else:
-                    outcome = self._named(wanted, deadline, expected)
+                    unpromised = self.hosts.unpromised(wanted, deadline)
+                    outcome = self._named(unpromised, deadline, expected)
             return with_warnings(outcome, warnings)
 
         return self.ids.taken(sliver, create)

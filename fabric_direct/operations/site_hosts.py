@@ -1,16 +1,20 @@
 """Where a sliver is: on which host of a site, or in its cloud; and by which drivers."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from fabric_direct.calls.deadline import Deadline
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.contract import Server
+from fabric_direct.drivers.contract.node_choice import choose
 from fabric_direct.errors import Conflict
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import Handler
 from fabric_direct.handlers.site_drivers import SiteDrivers
 from fabric_direct.model import NodeSliver, SliverRef
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.operations.locate import (
     SliverLocator,
     named_host,
@@ -20,6 +24,7 @@ from fabric_direct.operations.locate import (
 )
 from fabric_direct.operations.outcomes import warned
 from fabric_direct.placement.claims import Claims
+from fabric_direct.placement.site_nodes import site_nodes
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLooks
@@ -54,6 +59,24 @@ class SiteHosts:
         finally:
             if not deadline.late():
                 warnings += warned(self.claims.settle, sliver.id)
+
+    def unpromised(self, sliver: SliverRef, deadline: Deadline) -> SliverRef:
+        """Return a sliver; a new bare-metal one that leaves its node open with one that is not promised.
+
+        As long as no node is promised to others, its driver chooses.
+
+        :raises NoHost: if all nodes that it could have are in use or promised to others.
+        """
+        if not isinstance(sliver, BareMetalSliver) or sliver.node is not None:
+            return sliver
+        claims = self.claims.nodes_since(time.time())
+        if not claims.keys() - {sliver.id}:
+            return sliver
+        nodes = site_nodes(self.site, partial(self.drivers.within, deadline=deadline))
+        if sliver.id in nodes.where():
+            return sliver
+        first = choose(nodes.without(claims, [sliver]), sliver)[0]
+        return sliver.model_copy(update={"node": first.name})
 
     def handler(self, sliver: SliverRef, deadline: Deadline, reads: ReadCache) -> Handler:
         """Return the handler of a sliver, with the drivers of the host that :meth:`host_of` returns."""

@@ -1,4 +1,4 @@
-"""Placement: choose hosts and devices for a batch of slivers, by filters and costs.
+"""Placement: choose hosts and devices for a batch of slivers, by filters and costs; and nodes.
 
 ::
 
@@ -16,6 +16,8 @@
     place            place(requests, hosts) -> BuildPlan; explain; check
     plan             the build plan, checked again before it is carried out
     inventory        the hosts of a site, read from their drivers
+    nodes            bare-metal slivers on nodes, each of which has room for one
+    site_nodes       the nodes of a site, without what is promised
     batch_request    the document that asks for several slivers at once
     sliver_requests  slivers -> requests, and chosen hosts and devices -> slivers
     claims           what is promised to slivers and not visible on the hosts yet

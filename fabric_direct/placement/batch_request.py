@@ -1,11 +1,12 @@
 """The document that asks for several slivers at once."""
 
 from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from fabric_direct.model import Frozen, NodeSliver, PlacementRules, refuse_twice
+from fabric_direct.model import Frozen, PlacementRules, refuse_twice
+from fabric_direct.model.bare_metal import BareMetalSliver, MachineSliver
 
 MOST = 1000
 """Slivers in one document."""
@@ -19,9 +20,9 @@ class SliverGroup(Frozen):
     count: Annotated[int, Field(ge=1, le=MOST, strict=True)] | None = None
     """Number of slivers; their ids and names get the suffixes ``-1``, ``-2`` and so on. If absent, one
     sliver, unchanged."""
-    sliver: NodeSliver
+    sliver: MachineSliver
     together: bool = False
-    """Whether all slivers of the group must share a host."""
+    """Whether all slivers of the group must share a host. Bare-metal slivers cannot."""
     apart: bool = False
     """Whether no two slivers of the group may share a host."""
 
@@ -29,6 +30,8 @@ class SliverGroup(Frozen):
     def _sound(self) -> Self:
         if self.together and self.apart:
             raise ValueError("apart: excludes 'together'")
+        if self.together and isinstance(self.sliver, BareMetalSliver):
+            raise ValueError("together: each bare-metal sliver has a node of its own")
         end = len(f"-{self.count}") if self.count else 0
         for field in ("id", "name"):
             if len(getattr(self.sliver, field)) + end > _LONGEST:
@@ -40,18 +43,18 @@ class SliverGroup(Frozen):
         ends = [f"-{number}" for number in range(1, self.count + 1)] if self.count else [""]
         return tuple(f"{self.sliver.id}{end}" for end in ends)
 
-    def instances(self) -> Iterator[NodeSliver]:
+    def instances(self) -> Iterator[MachineSliver]:
         """Yield the slivers."""
         ids = self.ids()
         for own in ids:
             name = f"{self.sliver.name}{own.removeprefix(self.sliver.id)}"
-            others = tuple(other for other in ids if other != own)
-            yield self.sliver.model_copy(
-                update={"id": own, "name": name, "placement": self._rules(others)}
-            )
+            values: dict[str, Any] = {"id": own, "name": name}
+            if not isinstance(self.sliver, BareMetalSliver):
+                others = tuple(other for other in ids if other != own)
+                values["placement"] = self._rules(self.sliver.placement, others)
+            yield self.sliver.model_copy(update=values)
 
-    def _rules(self, others: tuple[str, ...]) -> PlacementRules:
-        rules = self.sliver.placement
+    def _rules(self, rules: PlacementRules, others: tuple[str, ...]) -> PlacementRules:
         if self.together:
             return rules.model_copy(update={"affinity": rules.affinity + others})
         if self.apart:
@@ -72,6 +75,6 @@ class BatchRequest(Frozen):
         refuse_twice("slivers: id", ids)
         return self
 
-    def instances(self) -> tuple[NodeSliver, ...]:
+    def instances(self) -> tuple[MachineSliver, ...]:
         """Return all slivers in the order of the document."""
         return tuple(one for several in self.slivers for one in several.instances())

@@ -1,4 +1,4 @@
-"""Capacity that is promised to slivers and not visible on their hosts yet.
+"""Capacity that is promised to slivers and not visible on their hosts yet; nodes that are promised.
 
 ::
 
@@ -11,14 +11,16 @@ Claims are stored in SQLite, ``<state_dir>/placement.sqlite``. Placing takes pla
 :meth:`Claims.changing`, so that threads and processes of the machine place one after the other.
 
 Hosts are read before that, concurrently. A claim therefore counts if it existed when the reading began,
-or was made later, even if it has been settled since; no instance can be missed.
+or was made later, even if it has been settled since; no instance can be missed. The same holds for
+bare-metal nodes. A claim on one is of all of it; once it has ended, nothing is remembered, for the node
+tells its sliver.
 """
 
 import json
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +40,15 @@ CREATE TABLE IF NOT EXISTS claim (
 )
 """
 
+_NODES = """
+CREATE TABLE IF NOT EXISTS node_claim (
+    sliver TEXT NOT NULL PRIMARY KEY, node TEXT NOT NULL, until REAL NOT NULL
+)
+"""
+
 _SINCE = "SELECT * FROM claim WHERE until >= ? ORDER BY sliver"
+
+_NODES_SINCE = "SELECT sliver, node FROM node_claim WHERE until >= ? ORDER BY sliver"
 
 Clock = Callable[[], float]
 """Tells the seconds since the epoch."""
@@ -82,6 +92,18 @@ class Book:
             values = (claim.sliver, claim.host, claim.owner, *size, devices, until)
             self._db.execute("INSERT OR REPLACE INTO claim VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
+    def nodes_since(self, moment: float) -> dict[str, str]:
+        """Return the bare-metal node that each sliver has a claim on, as :meth:`since` counts claims."""
+        return dict(self._db.execute(_NODES_SINCE, (moment,)))
+
+    def take_nodes(self, nodes: Mapping[str, str]) -> None:
+        """Store claims on bare-metal nodes, by sliver; they replace the slivers' earlier ones."""
+        now = self._clock()
+        rows = [(sliver, node, now + self._lifetime) for sliver, node in nodes.items()]
+        # No reading that is still under way began before a claim ended that long ago.
+        self._db.execute("DELETE FROM node_claim WHERE until < ?", (now - self._lifetime,))
+        self._db.executemany("INSERT OR REPLACE INTO node_claim VALUES (?, ?, ?)", rows)
+
 
 class Claims:
     """The claims of a site's slivers."""
@@ -99,6 +121,7 @@ class Claims:
         self._database = Database(
             state_dir / "placement.sqlite",
             _TABLE,
+            _NODES,
             what="the claims on hosts",
             timeout=timeout,
             damaged="remove it while no process of the site runs: it is made anew, and the hosts are "
@@ -122,6 +145,10 @@ class Claims:
         """Return what :meth:`Book.since` does, without a lock."""
         return tuple(map(_claim, self._database.rows(_SINCE, moment)))
 
+    def nodes_since(self, moment: float) -> dict[str, str]:
+        """Return what :meth:`Book.nodes_since` does, without a lock."""
+        return dict(self._database.rows(_NODES_SINCE, moment))
+
     def homes(self) -> dict[str, str]:
         """Return the hosts of all slivers that have a claim, expired or not, or are remembered."""
         return dict(self._database.rows("SELECT sliver, host FROM claim ORDER BY sliver"))
@@ -143,12 +170,19 @@ class Claims:
 
     def settle(self, sliver: str) -> None:
         """End a claim, if there is one: the sliver is visible on its host."""
-        statement = "UPDATE claim SET until = min(until, ?) WHERE sliver = ?"
-        self._database.change(statement, self._clock(), sliver)
+        if self._database.exists():
+            now = self._clock()
+            with self._database.changing() as db:
+                for table in ("claim", "node_claim"):
+                    statement = f"UPDATE {table} SET until = min(until, ?) WHERE sliver = ?"  # noqa: S608
+                    db.execute(statement, (now, sliver))
 
     def drop(self, sliver: str) -> None:
         """Delete everything about a sliver."""
-        self._database.change("DELETE FROM claim WHERE sliver = ?", sliver)
+        if self._database.exists():
+            with self._database.changing() as db:
+                for table in ("claim", "node_claim"):
+                    db.execute(f"DELETE FROM {table} WHERE sliver = ?", (sliver,))  # noqa: S608
 
     def home(self, sliver: str) -> str | None:
         """Return the host that was last chosen for a sliver, or None if it was dropped since."""
@@ -161,7 +195,7 @@ def claim_of(request: Request, choice: Choice) -> HostClaim:
     size = request.needs.capacities
     devices = tuple(address for chosen in choice.devices.values() for address in chosen)
     return HostClaim(
-        *(request.id, choice.host, size.core, size.ram, size.disk),
+        *(request.id, choice.place, size.core, size.ram, size.disk),
         devices=devices,
         owner=request.needs.owner,
     )

@@ -121,7 +121,7 @@ class GreedyPass:
 
     def _host_of(self, group: AffinityGroup) -> str:
         first = self.assigned.get(group.requests[0].id)
-        return first.chosen.host if first else ""
+        return first.chosen.place if first else ""
 
     def _undo(self, state: State) -> None:
         """Go back to an earlier state; hosts that were assigned since are logged to be scored again."""

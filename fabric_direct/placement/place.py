@@ -27,6 +27,7 @@ from fabric_direct.placement.plan import (
     Unplaced,
 )
 from fabric_direct.placement.plugins import Faulty, Rules, rules
+from fabric_direct.placement.refusals import outdated
 from fabric_direct.placement.request import Needs, Request
 from fabric_direct.placement.scores import costs, score
 from fabric_direct.placement.state import HostState
@@ -155,7 +156,7 @@ def _pinned(assignment: Assignment, requests: Mapping[str, Request]) -> Request:
     chosen = assignment.chosen
     why = _other(request.needs, chosen)
     if why:
-        raise _outdated(request.id, chosen.host, f"it is requested {why}")
+        raise outdated(request.id, chosen.place, f"it is requested {why}")
     devices = (
         need.model_copy(update={"bdf": chosen.devices[need.component]})
         for need in request.needs.devices
@@ -181,11 +182,11 @@ def _carry_out(requests: Iterable[Request], plan: BuildPlan, hosts: Hosts, worki
     for request in requests:
         name = str(request.needs.host)
         if name not in hosts.row:
-            raise _outdated(request.id, name, "there is no such host any more")
+            raise outdated(request.id, name, "there is no such host any more")
         row = hosts.row[name]
         one = hosts.rows(np.array([row]))
         for refusing in score(one, request.needs, working).refusals(working):
-            raise _outdated(request.id, name, _why(refusing, hosts, row, request))
+            raise outdated(request.id, name, _why(refusing, hosts, row, request))
         chosen = choose(one, request.needs, _node_index(nodes[request.id], one, request))
         hosts.take(row, request, chosen.all(), chosen.node)
 
@@ -196,7 +197,7 @@ def _node_index(node: int | None, one: Hosts, request: Request) -> int | None:
         return None
     if node not in fitting_nodes(one, request.needs):
         why = f"it does not fit on the NUMA node {node} any more"
-        raise _outdated(request.id, one.names[0], why)
+        raise outdated(request.id, one.names[0], why)
     return one.hardware.node_ids[int(one.index[0])].index(node)
 
 
@@ -207,12 +208,3 @@ def _why(refusing: str, hosts: Hosts, row: int, request: Request) -> str:
     if refusing == "devices" and gone:
         return f"{', '.join(gone)} {'is' if len(gone) == 1 else 'are'} not free there any more"
     return f"the filter {refusing} refuses it now"
-
-
-def _outdated(request: str, host: str, why: str) -> Conflict:
-    return Conflict(
-        f"the plan for {request} cannot be carried out any more",
-        where=host,
-        why=why,
-        remedy="place it again",
-    )

@@ -1,18 +1,24 @@
-"""Choose hosts for the slivers of a site, and claim them so that nobody else gets the same."""
+"""Choose hosts and nodes for the slivers of a site, and claim them so that nobody else gets the same.
+
+VMs go to hosts and bare-metal slivers to nodes: these are two passes over one batch, since a host has
+room, devices and costs, and a node is given whole (docs/decisions/0072).
+"""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fabric_direct.drivers.contract import Image, ImageNeeds
+from fabric_direct.drivers.contract import BareMetalNode, Image, ImageNeeds
 from fabric_direct.errors import FabricDirectError, InvalidSliver, NoHost
 from fabric_direct.model import AUTO, NodeSliver
+from fabric_direct.model.bare_metal import BareMetalSliver, MachineSliver
 from fabric_direct.placement.claims import Claims, claim_of
 from fabric_direct.placement.inventory import DriversOf, Inventory, host_states
 from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Explanation
 from fabric_direct.placement.refusals import refusals
 from fabric_direct.placement.request import Request
+from fabric_direct.placement.site_nodes import SiteNodes, site_nodes
 from fabric_direct.placement.sliver_requests import placed, request_of, request_there
 from fabric_direct.placement.state import FreeDevice, HostState
 from fabric_direct.site.config import Site
@@ -40,6 +46,16 @@ class Placement:
         return where if self.new else {}
 
 
+@dataclass(frozen=True, slots=True)
+class NodePlacement:
+    """The node that was chosen for a bare-metal sliver."""
+
+    sliver: BareMetalSliver
+    """With its node."""
+    new: bool = False
+    """Whether the node was chosen now, and nothing of the sliver exists yet."""
+
+
 class Placer:
     """The placement of a site, for one operation. Claims last until the operation ends them."""
 
@@ -59,28 +75,58 @@ class Placer:
         view = self._view()
         return view.depleted(self._claims.since(view.began))
 
+    def nodes(self) -> tuple[BareMetalNode, ...]:
+        """Return the bare-metal nodes; one that is claimed is reserved."""
+        nodes = self._nodes()
+        return nodes.without(self._claims.nodes_since(nodes.began))
+
+    def _nodes(self) -> SiteNodes:
+        return site_nodes(self._site, self._drivers_of)
+
     # --- many slivers
 
-    def place(self, slivers: Sequence[NodeSliver], *, partial: bool) -> BuildPlan:
+    def place(self, slivers: Sequence[MachineSliver], *, partial: bool) -> BuildPlan:
         """Return the build plan of a batch; nothing is claimed.
 
         A sliver that exists already stays where it is, at no cost.
         """
+        vms, metal = _by_kind(slivers)
+        plans = [self._place_on_hosts(vms, partial=partial)] if vms or not metal else []
+        if metal:
+            nodes = self._nodes()
+            claims = self._claims.nodes_since(nodes.began)
+            plans.append(nodes.place(metal, claims, partial=partial))
+        unplaced = {each.request: each for plan in plans for each in plan.unplaced}
+        chosen = {each.request: each for plan in plans for each in plan.assignments}
+        placed = chosen if partial or not unplaced else {}
+        return BuildPlan(
+            assignments=tuple(placed[s.id] for s in slivers if s.id in placed),
+            unplaced=tuple(unplaced[s.id] for s in slivers if s.id in unplaced),
+            warnings=tuple(warning for plan in plans for warning in plan.warnings),
+        )
+
+    def _place_on_hosts(self, slivers: Sequence[NodeSliver], *, partial: bool) -> BuildPlan:
         view = self._view()
         there = view.where()
         requests = self.requests([s for s in slivers if s.id not in there], view)
         hosts = view.depleted(self._claims.since(view.began), slivers)
         plan = self._place(requests, hosts, partial=partial)
-        chosen = {assignment.request: assignment for assignment in plan.assignments}
-        if partial or not plan.unplaced:
-            staying = {s.id: Choice(host=there[s.id], cost=0) for s in slivers if s.id in there}
-            chosen |= {id_: Assignment(request=id_, chosen=at) for id_, at in staying.items()}
-        assignments = tuple(chosen[s.id] for s in slivers if s.id in chosen)
-        warnings = plan.warnings + view.warnings()
+        staying = (
+            Assignment(request=s.id, chosen=Choice(host=there[s.id], cost=0))
+            for s in slivers
+            if s.id in there
+        )
+        assignments, warnings = (*plan.assignments, *staying), plan.warnings + view.warnings()
         return plan.model_copy(update={"assignments": assignments, "warnings": warnings})
 
-    def explain(self, sliver: NodeSliver) -> Explanation:
-        """Return for each host the filter that refuses the sliver, or its cost there."""
+    def explain(self, sliver: MachineSliver) -> Explanation:
+        """Return for each host the filter that refuses the sliver, or its cost there.
+
+        For a bare-metal sliver, return for each node why it cannot have it, or that it can.
+        """
+        if isinstance(sliver, BareMetalSliver):
+            nodes = self._nodes()
+            return nodes.explain(sliver, self._claims.nodes_since(nodes.began))
         require("placement")
         from fabric_direct.placement.place import explain  # noqa: PLC0415 - NumPy only where it is needed
 
@@ -90,29 +136,59 @@ class Placer:
         told = explain(request, hosts, self._site.placement)
         return told.model_copy(update={"warnings": told.warnings + view.warnings()})
 
-    def claim(self, plan: BuildPlan, slivers: Sequence[NodeSliver]) -> tuple[Placement, ...]:
+    def claim(
+        self, plan: BuildPlan, slivers: Sequence[MachineSliver]
+    ) -> tuple[Placement | NodePlacement, ...]:
         """Check a plan again, and claim everything that it assigns, or nothing.
 
         :returns: the assignments in the plan's order; slivers that exist already are returned unchanged.
         :raises Conflict: if an assignment is not possible any more.
         :raises InvalidSliver: if the plan is not for these slivers.
         """
+        of_vms, of_metal = _by_kind(slivers)
+        vms, metal = {s.id: s for s in of_vms}, {s.id: s for s in of_metal}
+        _refuse_strangers(plan, vms, metal)
+        to_hosts = [a for a in plan.assignments if a.request in vms]
+        to_nodes = [a for a in plan.assignments if a.request in metal]
+        view = self._view() if to_hosts else Inventory(())
+        nodes = self._nodes() if to_nodes else SiteNodes(self._site, (), 0.0)
+        requests, new = self._new(to_hosts, vms, view)
+        there = nodes.where()
+        reserved = [a for a in to_nodes if a.request not in there]
+        with self._claims.changing() as book:
+            if new:
+                self._check(new, requests, view.depleted(book.since(view.began), of_vms))
+            claimed = book.nodes_since(nodes.began)
+            nodes.check(reserved, [metal[a.request] for a in reserved], claimed)
+            book.take(map(claim_of, requests, [a.chosen for a in new]))
+            book.take_nodes({a.request: a.chosen.place for a in reserved})
+        made: dict[str, Placement | NodePlacement] = {id_: Placement(s) for id_, s in vms.items()}
+        made |= {id_: NodePlacement(s) for id_, s in metal.items()}
+        made |= {a.request: _placement(vms[a.request], a, view) for a in new}
+        made |= {a.request: _on_node(metal[a.request], a) for a in reserved}
+        return tuple(made[a.request] for a in plan.assignments)
+
+    def _new(
+        self,
+        assignments: Sequence[Assignment],
+        slivers: Mapping[str, NodeSliver],
+        view: Inventory,
+    ) -> tuple[tuple[Request, ...], tuple[Assignment, ...]]:
+        """Return the assignments of what is not on its host yet, with their requests."""
+        there = view.where()
+        new = tuple(a for a in assignments if there.get(a.request) != a.chosen.host)
+        return (self.requests([slivers[a.request] for a in new], view) if new else ()), new
+
+    def _check(
+        self,
+        assignments: Sequence[Assignment],
+        requests: Sequence[Request],
+        hosts: Sequence[HostState],
+    ) -> None:
         require("placement")
         from fabric_direct.placement.place import check  # noqa: PLC0415 - NumPy only where it is needed
 
-        by_id = {sliver.id: sliver for sliver in slivers}
-        _refuse_strangers(plan, by_id)
-        view = self._view()
-        there = view.where()
-        new = tuple(a for a in plan.assignments if there.get(a.request) != a.chosen.host)
-        requests = self.requests([by_id[a.request] for a in new], view)
-        with self._claims.changing() as book:
-            hosts = view.depleted(book.since(view.began), slivers)
-            check(BuildPlan(assignments=new), requests, hosts, self._site.placement)
-            book.take(map(claim_of, requests, [a.chosen for a in new]))
-        placements = {a.request: _placement(by_id[a.request], a, view) for a in new}
-        ids = [a.request for a in plan.assignments]
-        return tuple(placements.get(name, Placement(by_id[name])) for name in ids)
+        check(BuildPlan(assignments=tuple(assignments)), requests, hosts, self._site.placement)
 
     # --- one sliver
 
@@ -237,12 +313,35 @@ def no_host(sliver: str, reasons: Iterable[str]) -> NoHost:
     )
 
 
-def _refuse_strangers(plan: BuildPlan, known: Collection[str]) -> None:
-    strangers = [a.request for a in plan.assignments if a.request not in known]
+def _by_kind(
+    slivers: Iterable[MachineSliver],
+) -> tuple[list[NodeSliver], list[BareMetalSliver]]:
+    """Return the VMs and the bare-metal slivers."""
+    vms, metal = list[NodeSliver](), list[BareMetalSliver]()
+    for sliver in slivers:
+        if isinstance(sliver, BareMetalSliver):
+            metal.append(sliver)
+        else:
+            vms.append(sliver)
+    return vms, metal
+
+
+def _refuse_strangers(plan: BuildPlan, vms: Collection[str], metal: Collection[str]) -> None:
+    """Raise InvalidSliver if a plan is for others, or has a host for what needs a node."""
+    strangers = [
+        a.request
+        for a in plan.assignments
+        if a.request not in (vms if a.chosen.node is None else metal)
+    ]
     if strangers:
         raise InvalidSliver(
             "the plan is for other slivers", field="assignments", why=", ".join(strangers)
         )
+
+
+def _on_node(sliver: BareMetalSliver, assignment: Assignment) -> NodePlacement:
+    there = sliver.model_copy(update={"node": assignment.chosen.node})
+    return NodePlacement(there, new=True)
 
 
 def _placement(sliver: NodeSliver, assignment: Assignment, view: Inventory) -> Placement:

@@ -1,6 +1,8 @@
-"""Why hosts refuse an instance, in words."""
+"""Why hosts and nodes refuse an instance, in words."""
 
 from collections.abc import Iterable, Iterator, Mapping
+
+from fabric_direct.errors import Conflict
 
 _REASONS = {
     "in_service": "disabled or in maintenance",
@@ -11,6 +13,14 @@ _REASONS = {
     "devices": "no free device as asked for",
     "affinity": "the slivers to be together with are elsewhere",
     "anti_affinity": "it has a sliver to be apart from",
+}
+_REASONS_OF_NODES = {
+    "node": "another node was asked for",
+    "resource_class": "another resource class",
+    "traits": "a required trait is missing",
+    "capacities": "too few cores, too little RAM or disk, or not told",
+    "nics": "too few network interfaces, or other MAC addresses",
+    "condition": "not free",
 }
 
 
@@ -28,3 +38,23 @@ def refusals(refused: Mapping[str, int], devices: Iterable[str] = ()) -> Iterato
         if hosts:
             why = f"{reasons[name]} (filter: {name})" if name in reasons else f"filter {name}"
             yield f"{hosts} host{'s' if hosts > 1 else ''} refused: {why}"
+
+
+def refusals_of_nodes(refused: Mapping[str, int]) -> Iterator[str]:
+    """Yield for each field how many bare-metal nodes it rules out: ``2 nodes: not free``.
+
+    :param refused: the number of nodes by field; one of a newer zone has no words of ours.
+    """
+    for name, nodes in refused.items():
+        if nodes:
+            yield f"{nodes} node{'s' if nodes > 1 else ''}: {_REASONS_OF_NODES.get(name, name)}"
+
+
+def outdated(request: str, place: str, why: str) -> Conflict:
+    """Return the error of a plan whose host or node cannot take its instance any more."""
+    return Conflict(
+        f"the plan for {request} cannot be carried out any more",
+        where=place,
+        why=why,
+        remedy="place it again",
+    )

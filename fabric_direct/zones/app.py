@@ -19,6 +19,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fabric_direct.errors import Conflict, FabricDirectError, NotFound, Refused
+from fabric_direct.model import NodeSliver
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.serving.access import Tokens
 from fabric_direct.serving.bodies import TOO_LARGE, TOO_SLOW, BodyRefused, read_body, replayed
 from fabric_direct.zones.booting import NotPlaced
@@ -68,6 +70,8 @@ are created in the background. The reservation has the status of each instance.
 """
 
 
+_NO_FIELDS = {"body", "path", NodeSliver.__name__, BareMetalSliver.__name__}
+"""Steps of pydantic's locations that a request does not have; the last are the tags of a union."""
 _bearer = HTTPBearer(auto_error=False, description="A token of the zone's token_file.")
 _NEEDS = {"capacities": {"core": 2, "ram": 4, "disk": 20}, "image": "rocky9"}
 _SELECT = {
@@ -196,7 +200,7 @@ async def _invalid(_: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return _refusal(HTTPStatus.BAD_REQUEST)
-    field = ".".join(str(step) for step in first["loc"] if step not in {"body", "path"})
+    field = ".".join(str(step) for step in first["loc"] if step not in _NO_FIELDS)
     words = first["msg"].removeprefix("Value error, ")
     return _problem(_UNPROCESSABLE, Problem(error="Refused", message=words, field=field[:200]))
 

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fabric_direct.model import NodeSliver, SliverRef
+from pydantic import TypeAdapter
+
+from fabric_direct.model import SliverRef
+from fabric_direct.model.bare_metal import MachineSliver
 from fabric_direct.state.database import Database
 from fabric_direct.zones.store import SHOWN
 from fabric_direct.zones.wire import Instance, InstanceStatus
@@ -21,6 +24,8 @@ CREATE TABLE IF NOT EXISTS instance (
 )
 """
 
+_SLIVER: TypeAdapter[MachineSliver] = TypeAdapter(MachineSliver)
+
 
 class Instances:
     """The instances on the site's own hosts."""
@@ -30,7 +35,7 @@ class Instances:
         path = state_dir / "zone" / "instances.sqlite"
         self._database = Database(path, _TABLE, what="the zone's instances", timeout=10)
 
-    def add(self, reservation: str, slivers: Mapping[str, Iterable[NodeSliver]]) -> None:
+    def add(self, reservation: str, slivers: Mapping[str, Iterable[MachineSliver]]) -> None:
         """Record slivers that are about to be created, by kind; purge those deleted long ago."""
         new = (InstanceStatus.PENDING, "")
         rows = [
@@ -84,10 +89,10 @@ class Instances:
             )
         )
 
-    def pending(self) -> tuple[NodeSliver, ...]:
+    def pending(self) -> tuple[MachineSliver, ...]:
         """Return the slivers that are still to be created."""
         rows = self._select("sliver", "status", InstanceStatus.PENDING)
-        return tuple(NodeSliver.model_validate_json(sliver) for (sliver,) in rows)
+        return tuple(_SLIVER.validate_json(sliver) for (sliver,) in rows)
 
     def deleting(self) -> tuple[SliverRef, ...]:
         """Return the slivers that are still to be deleted."""

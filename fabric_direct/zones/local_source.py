@@ -1,4 +1,4 @@
-"""The site's own hosts as a source of offers."""
+"""The site's own hosts and bare-metal nodes as a source of offers."""
 
 import asyncio
 import json
@@ -26,7 +26,9 @@ from fabric_direct.errors import (
 )
 from fabric_direct.handlers.registry import handler_for
 from fabric_direct.model import AUTO, NodeSliver, Outcome, Sliver, SliverRef, Status
-from fabric_direct.placement.plan import Assignment, BuildPlan, Choice
+from fabric_direct.model.bare_metal import BareMetalSliver, MachineSliver, NodeNeeds
+from fabric_direct.placement.plan import Assignment, BuildPlan, Choice, Unplaced
+from fabric_direct.placement.request import Needs
 from fabric_direct.placement.state import HostState
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
@@ -38,6 +40,7 @@ from fabric_direct.zones.wire import (
     BootRequest,
     Capabilities,
     FreeDevices,
+    FreeNodes,
     Instance,
     InstanceStatus,
     KindNeeds,
@@ -50,7 +53,7 @@ from fabric_direct.zones.wire import (
 )
 
 T = TypeVar("T")
-Slivers = dict[str, tuple[NodeSliver, ...]]
+Slivers = dict[str, tuple[MachineSliver, ...]]
 """By kind."""
 log = logging.getLogger(__name__)
 
@@ -66,9 +69,9 @@ _STATUS = {
 
 
 class LocalSource:
-    """A :class:`~fabric_direct.zones.source.Source` that offers the site's own hosts.
+    """A :class:`~fabric_direct.zones.source.Source` that offers the site's own hosts and nodes.
 
-    Its errors name no host; the log does.
+    Its errors name none; the log does.
     """
 
     def __init__(self, site: Site, processor: HandlerProcessor) -> None:
@@ -97,13 +100,33 @@ class LocalSource:
             self._delete(ref)
 
     async def capabilities(self, *, deadline: float) -> Capabilities:  # noqa: ARG002
-        """Return the free capacity of the hosts that are in service."""
+        """Return the free capacity of the hosts that are in service, and the free nodes."""
         return await self._in_thread(self._capabilities)
 
     def _capabilities(self) -> Capabilities:
-        with _anonymized():
-            hosts = self._processor.hosts()
-        return total(_of_host(host) for host in hosts if host.enabled)
+        parts, refusal = [], None
+        for read in (self._of_hosts, self._of_nodes):
+            try:
+                with _anonymized():
+                    parts += read()
+            except FabricDirectError as error:
+                refusal = error
+        if refusal and not parts:
+            raise refusal
+        return total(parts)
+
+    def _of_hosts(self) -> list[Capabilities]:
+        if not self._site.serves_vms:
+            return []
+        return [_of_host(host) for host in self._processor.hosts() if host.enabled]
+
+    def _of_nodes(self) -> list[Capabilities]:
+        if not self._site.driver_for("BareMetal"):
+            return []
+        nodes = (
+            FreeNodes(resource_class=n.resource_class, free=1) for n in self._processor.free_nodes()
+        )
+        return [Capabilities(nodes=tuple(nodes))]
 
     # --- selecting
 
@@ -114,7 +137,7 @@ class LocalSource:
     def _select(self, request: SelectRequest) -> Selection:
         prefix = f"s{reservation_of(request.request_id)[1:]}"
         with _anonymized():
-            samples = {k.kind: _samples(k, prefix, self._other_hosts(k)) for k in request.kinds}
+            samples = {k.kind: self._samples(k, prefix) for k in request.kinds}
             plan = self._plan(samples)
         return self._answer(request, samples, plan)
 
@@ -133,23 +156,64 @@ class LocalSource:
         offers.sort(key=lambda offer: offer.cost)
         return Selection(offers=tuple(offers), shortages=tuple(shortages))
 
-    def _other_hosts(self, kind: KindNeeds) -> tuple[str, ...]:
+    def _samples(self, kind: KindNeeds, prefix: str) -> tuple[MachineSliver, ...]:
+        """Return slivers with the needs of a kind; none if no sliver can have them."""
+        if kind.node_needs is not None:
+            return _node_samples(kind, kind.node_needs, prefix)
+        assert kind.needs is not None  # noqa: S101 - the model says so
+        return _samples(kind, kind.needs, prefix, self._other_hosts(kind.needs))
+
+    def _other_hosts(self, needs: Needs) -> tuple[str, ...]:
         """Return the hosts of another architecture than requested, which slivers cannot name."""
-        if kind.needs.architecture is None:
+        if needs.architecture is None:
             return ()
         hosts = self._processor.hosts()
-        asked = kind.needs.architecture
+        asked = needs.architecture
         return tuple(h.name for h in hosts if asked not in (h.architectures or {asked}))
 
     def _plan(self, samples: Slivers) -> BuildPlan:
+        """Place all slivers that fit, on hosts and on nodes.
+
+        Where one of these does not answer, what goes to the other is placed all the same.
+        """
+        metal = {k: s for k, s in samples.items() if s and isinstance(s[0], BareMetalSliver)}
+        vms = {kind: several for kind, several in samples.items() if kind not in metal}
+        plans, refusal = list[BuildPlan](), None
+        for group in (vms, metal):
+            try:
+                plans += [self._plan_group(group)] if any(group.values()) else []
+            except FabricDirectError as error:
+                log.warning("some of the requested kinds are not offered: %s", error)
+                refusal = error
+        if refusal and not plans:
+            raise refusal
+        return BuildPlan(
+            assignments=tuple(each for plan in plans for each in plan.assignments),
+            unplaced=tuple(each for plan in plans for each in plan.unplaced),
+        )
+
+    def _plan_group(self, samples: Slivers) -> BuildPlan:
         """Place all slivers that fit; kinds that the site cannot serve at all are left out."""
         try:
             return self._place(list(chain.from_iterable(samples.values())))
         except InvalidSliver:
             served = [several for several in samples.values() if self._serves(several[:1])]
-            return self._place(list(chain.from_iterable(served)))
+            plan = self._place(list(chain.from_iterable(served)))
+        lost = [several[0] for several in samples.values() if several and several not in served]
+        unplaced = tuple(Unplaced(request=s.id, refused=self._refused(s)) for s in lost)
+        return plan.model_copy(update={"unplaced": plan.unplaced + unplaced})
 
-    def _serves(self, slivers: Sequence[NodeSliver]) -> bool:
+    def _refused(self, sliver: MachineSliver) -> dict[str, int]:
+        """Return why nodes refuse what none could ever serve; nothing is known of hosts."""
+        if not isinstance(sliver, BareMetalSliver):
+            return {}
+        try:
+            told = self._processor.explain(sliver)
+        except InvalidSliver:  # its image
+            return {}
+        return dict(Counter(node.refused_by for node in told.nodes if node.refused_by))
+
+    def _serves(self, slivers: Sequence[MachineSliver]) -> bool:
         try:
             self._place(slivers)
         except InvalidSliver as error:
@@ -157,7 +221,7 @@ class LocalSource:
             return False
         return True
 
-    def _place(self, slivers: Sequence[NodeSliver]) -> BuildPlan:
+    def _place(self, slivers: Sequence[MachineSliver]) -> BuildPlan:
         plan = self._processor.place(slivers, partial=True) if slivers else BuildPlan()
         for warning in plan.warnings:
             log.warning("%s", warning)
@@ -276,11 +340,14 @@ def _digest(kind: KindNeeds) -> str:
 
     The order of rules does not matter. The architecture is left out: slivers cannot name one.
     """
-    asked = kind.needs.model_dump(mode="json", exclude={"architecture"})
-    asked["rules"] = {
-        name: sorted(value) if isinstance(value, list) else value
-        for name, value in asked["rules"].items()
-    }
+    needs = kind.needs or kind.node_needs
+    assert needs is not None  # noqa: S101 - the model says so
+    asked = needs.model_dump(mode="json", exclude={"architecture"})
+    if "rules" in asked:
+        asked["rules"] = {
+            name: sorted(value) if isinstance(value, list) else value
+            for name, value in asked["rules"].items()
+        }
     content = json.dumps([asked, kind.together, kind.apart], sort_keys=True)
     return sha256(content.encode()).hexdigest()
 
@@ -289,36 +356,54 @@ def _digest(kind: KindNeeds) -> str:
 
 
 def _refuse_other_types(request: BootRequest) -> None:
-    """Raise InvalidSliver unless every kind has a resource type that is a node."""
+    """Raise InvalidSliver unless every kind has a resource type that is a VM or bare metal."""
     for kind in request.kinds:
         model: type[Sliver] = handler_for(kind.sliver.type).sliver_model
-        if not issubclass(model, NodeSliver):
+        if not issubclass(model, NodeSliver | BareMetalSliver):
             raise InvalidSliver(f"{kind.sliver.type} is not a type of nodes", field="type")
 
 
-def _slivers(kind: KindSliver, reservation: str) -> tuple[NodeSliver, ...]:
+def _slivers(kind: KindSliver, reservation: str) -> tuple[MachineSliver, ...]:
     """Return the instances of a kind."""
     digits = reservation.removeprefix("r-")
-    slivers = [
-        kind.sliver.model_copy(
-            update={
-                "id": f"{kind.sliver.id}-{digits}-{number}",
-                "name": kind.name_of(number),
-                "host": AUTO,
+    sliver, names = kind.sliver, {number: kind.name_of(number) for number in kind.numbered()}
+    updates = [
+        {"id": f"{sliver.id}-{digits}-{number}", "name": name} for number, name in names.items()
+    ]
+    if isinstance(sliver, BareMetalSliver):
+        return tuple(sliver.model_copy(update=update) for update in updates)
+    vms = [sliver.model_copy(update=update | {"host": AUTO}) for update in updates]
+    return tuple(_related(vms, kind))
+
+
+def _node_samples(kind: KindNeeds, needs: NodeNeeds, prefix: str) -> tuple[BareMetalSliver, ...]:
+    """Return bare-metal slivers with the needs of a kind; none if no sliver can have them."""
+    macs = (*needs.macs, *[None] * (needs.nics - len(needs.macs)))
+    try:
+        sample = BareMetalSliver.model_validate(
+            {
+                "id": f"{prefix}-{kind.kind}",
+                "name": kind.kind,
+                "nics": [{"id": f"nic{number}", "mac": mac} for number, mac in enumerate(macs)],
+                **needs.model_dump(include={"image", "resource_class", "traits", "capacities"}),
             }
         )
-        for number in kind.numbered()
-    ]
-    return tuple(_related(slivers, kind))
+    except ValidationError as error:
+        log.info("this site cannot serve a requested kind: %s", error)
+        return ()
+    ids = [f"{sample.id}-{number}" for number in range(kind.num_instances)]
+    return tuple(sample.model_copy(update={"id": own}) for own in ids)
 
 
-def _samples(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> tuple[NodeSliver, ...]:
-    """Return slivers with the needs of a kind; none if no sliver can have them.
+def _samples(
+    kind: KindNeeds, needs: Needs, prefix: str, exclude: tuple[str, ...]
+) -> tuple[NodeSliver, ...]:
+    """Return VMs with the needs of a kind; none if no sliver can have them.
 
     :param exclude: hosts to exclude.
     """
     try:
-        sample = _sample(kind, prefix, exclude)
+        sample = _sample(kind.kind, needs, prefix, exclude)
     except ValidationError as error:
         log.info("this site cannot serve a requested kind: %s", error)
         return ()
@@ -329,12 +414,11 @@ def _samples(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> tuple[No
     return tuple(_related(slivers, kind))
 
 
-def _sample(kind: KindNeeds, prefix: str, exclude: tuple[str, ...]) -> NodeSliver:
-    needs = kind.needs
+def _sample(kind: str, needs: Needs, prefix: str, exclude: tuple[str, ...]) -> NodeSliver:
     return NodeSliver.model_validate(
         {
-            "id": f"{prefix}-{kind.kind}",
-            "name": kind.kind,
+            "id": f"{prefix}-{kind}",
+            "name": kind,
             "host": AUTO,
             "owner": needs.owner,
             "placement": needs.rules.model_copy(update={"exclude_hosts": exclude}),

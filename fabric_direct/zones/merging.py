@@ -7,6 +7,7 @@ from itertools import chain
 from fabric_direct.zones.wire import (
     Capabilities,
     FreeDevices,
+    FreeNodes,
     KindNeeds,
     Offer,
     Selection,
@@ -68,6 +69,9 @@ def total(parts: Iterable[Capabilities]) -> Capabilities:
     devices: Counter[tuple[str, str | None]] = Counter()
     for device in chain.from_iterable(part.devices for part in parts):
         devices[device.type, device.model] += device.free
+    nodes: Counter[str | None] = Counter()
+    for each in chain.from_iterable(part.nodes for part in parts):
+        nodes[each.resource_class] += each.free
     return Capabilities(
         zones=_union(part.zones for part in parts),
         hosts=sum(part.hosts for part in parts),
@@ -79,6 +83,10 @@ def total(parts: Iterable[Capabilities]) -> Capabilities:
             for (kind, model), free in sorted(
                 devices.items(), key=lambda d: (d[0][0], d[0][1] or "")
             )
+        ),
+        nodes=tuple(
+            FreeNodes(resource_class=name, free=free)
+            for name, free in sorted(nodes.items(), key=lambda n: n[0] or "")
         ),
         traits=_union(part.traits for part in parts),
         architectures=_union(part.architectures for part in parts),

@@ -1,7 +1,7 @@
 """Requests and answers between zones.
 
-None of them names a host: an offer says what an instance costs; only the zone that made the offer can
-read from its sealed blob where the instance would run.
+None of them names a host or a node: an offer says what an instance costs; only the zone that made the
+offer can read from its sealed blob where the instance would run.
 """
 
 import hashlib
@@ -13,6 +13,12 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from fabric_direct.model import AUTO, Frozen, ModelName, Name, NodeSliver, refuse_twice
+from fabric_direct.model.bare_metal import (
+    BareMetalSliver,
+    MachineSliver,
+    NodeNeeds,
+    ResourceClass,
+)
 from fabric_direct.placement.plan import Cost
 from fabric_direct.placement.request import Needs
 from fabric_direct.placement.sliver_requests import request_of
@@ -45,9 +51,19 @@ def reservation_of(request_id: str) -> str:
     return f"r-{hashlib.sha256(request_id.encode()).hexdigest()[:16]}"
 
 
-def _without_host(needs: Needs) -> Needs:
-    if needs.host is not None or needs.rules.exclude_hosts:
-        raise ValueError("names a host; hosts are not known outside their zone")
+_HOST_NAMED = "names a host; hosts are not known outside their zone"
+_NODE_NAMED = "names a node; nodes are not known outside their zone"
+
+
+def _without_host(needs: Needs | None) -> Needs | None:
+    if needs is not None and (needs.host is not None or needs.rules.exclude_hosts):
+        raise ValueError(_HOST_NAMED)
+    return needs
+
+
+def _without_node(needs: NodeNeeds | None) -> NodeNeeds | None:
+    if needs is not None and needs.node is not None:
+        raise ValueError(_NODE_NAMED)
     return needs
 
 
@@ -57,7 +73,7 @@ class _Instances(Frozen):
     kind: Kind
     num_instances: Count = 1
     together: bool = False
-    """Whether all instances of the kind must share a host."""
+    """Whether all instances of the kind must share a host. Bare-metal nodes are not shared."""
     apart: bool = False
     """Whether no two instances of the kind may share a host."""
 
@@ -69,11 +85,27 @@ class _Instances(Frozen):
 
 
 class KindNeeds(_Instances):
-    """Instances of one kind, and the needs of each."""
+    """Instances of one kind, and the needs of each: of VMs, or of bare-metal slivers."""
 
-    needs: Needs
+    needs: Needs | None = None
+    """Of VMs."""
+    node_needs: NodeNeeds | None = None
+    """Of bare-metal slivers."""
 
     _no_host = field_validator("needs")(_without_host)
+    _no_node = field_validator("node_needs")(_without_node)
+
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        if (self.needs is None) == (self.node_needs is None):
+            raise ValueError("needs: either this or node_needs must be there")
+        _refuse_together(self, metal=self.node_needs is not None)
+        return self
+
+
+def _refuse_together(kind: _Instances, *, metal: bool) -> None:
+    if metal and kind.together:
+        raise ValueError("together: each bare-metal sliver has a node of its own")
 
 
 def _refuse_unsound(kinds: Sequence[_Instances]) -> None:
@@ -111,12 +143,13 @@ class Offer(Frozen):
 
 
 class Shortage(Frozen):
-    """Instances of a kind that fit on no host of a zone."""
+    """Instances of a kind that fit on no host or node of a zone."""
 
     kind: Kind
     missing: Count
     refused: dict[str, int] = {}
-    """By filter: the number of hosts that it was the first to refuse, for one of the instances."""
+    """By filter: the number of hosts that it was the first to refuse, for one of the instances. Of
+    bare-metal nodes by the field that rules them out, or ``condition`` for those that are not free."""
 
 
 class LeftOut(Frozen):
@@ -138,16 +171,19 @@ class Selection(Frozen):
 class KindSliver(_Instances):
     """Instances of one kind, and the sliver of each."""
 
-    sliver: NodeSliver
-    """Its ``id`` and ``name`` are the prefixes of those of the instances; it names no host."""
+    sliver: MachineSliver
+    """Its ``id`` and ``name`` are the prefixes of those of the instances; it names no host or node."""
     numbers: Annotated[tuple[Count, ...], Field(max_length=MOST_INSTANCES)] = ()
     """Suffixes of the instances' ids and names; 1, 2, … if absent."""
 
     @field_validator("sliver")
     @classmethod
-    def _can_be_many(cls, sliver: NodeSliver) -> NodeSliver:
-        if sliver.host not in {None, AUTO} or sliver.placement.exclude_hosts:
-            raise ValueError("names a host; hosts are not known outside their zone")
+    def _can_be_many(cls, sliver: NodeSliver | BareMetalSliver) -> NodeSliver | BareMetalSliver:
+        if isinstance(sliver, BareMetalSliver):
+            if sliver.node is not None:
+                raise ValueError(_NODE_NAMED)
+        elif sliver.host not in {None, AUTO} or sliver.placement.exclude_hosts:
+            raise ValueError(_HOST_NAMED)
         if len(sliver.id) > _LONGEST_ID or len(sliver.name) > _LONGEST_NAME:
             raise ValueError(f"id or name is longer than {_LONGEST_ID} or {_LONGEST_NAME}")
         return sliver
@@ -158,6 +194,7 @@ class KindSliver(_Instances):
             raise ValueError("numbers: must have one number for each instance")
         if len(set(self.numbers)) != len(self.numbers):
             raise ValueError("numbers: has a number twice")
+        _refuse_together(self, metal=isinstance(self.sliver, BareMetalSliver))
         return self
 
     def numbered(self) -> tuple[int, ...]:
@@ -170,13 +207,21 @@ class KindSliver(_Instances):
 
     def needs_of(self, num_instances: int | None = None) -> KindNeeds:
         """Return the needs of all instances, or of ``num_instances`` of them."""
+        needs = _needs_of(self.sliver)
         return KindNeeds(
             kind=self.kind,
             num_instances=self.num_instances if num_instances is None else num_instances,
-            needs=request_of(self.sliver, volumes=True).needs,
+            needs=needs if isinstance(needs, Needs) else None,
+            node_needs=needs if isinstance(needs, NodeNeeds) else None,
             together=self.together,
             apart=self.apart,
         )
+
+
+def _needs_of(sliver: NodeSliver | BareMetalSliver) -> Needs | NodeNeeds:
+    if isinstance(sliver, BareMetalSliver):
+        return sliver.needs
+    return request_of(sliver, volumes=True).needs
 
 
 class BootRequest(Frozen):
@@ -255,6 +300,13 @@ class FreeDevices(Frozen):
     free: Annotated[int, Field(ge=0)]
 
 
+class FreeNodes(Frozen):
+    """Free bare-metal nodes of one resource class."""
+
+    resource_class: ResourceClass | None = None
+    free: Annotated[int, Field(ge=0)]
+
+
 class Capabilities(Frozen):
     """The free capacity of a zone and the zones below it, in total."""
 
@@ -268,6 +320,8 @@ class Capabilities(Frozen):
     disk: Amount = 0
     """Free GiB, with the allocation ratio applied."""
     devices: tuple[FreeDevices, ...] = ()
+    nodes: tuple[FreeNodes, ...] = ()
+    """Free bare-metal nodes; they count as no hosts."""
     traits: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     images: tuple[str, ...] = ()

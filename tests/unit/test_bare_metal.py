@@ -154,7 +154,7 @@ class TestCreate:
 
         assert error_of(outcome)[:2] == (Status.FAILED, "NoHost")
         assert outcome.error
-        assert "big is active by b; small is active by a" in outcome.error.message
+        assert "small is active by a; big is active by b" in outcome.error.message
 
     @pytest.mark.parametrize("condition", [c for c in NodeCondition if c.value != "free"])
     def test_takes_no_node_that_is_not_free(

@@ -267,6 +267,42 @@ class TestCreate:
 
         assert ironic.nodes["id-n1"]["provision_state"] == "active"
 
+    def test_on_another_node_than_one_that_is_only_allocated_gives_that_up(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        extra = {"fabric-direct": {"site": "TEST", "sliver": "metal"}}
+        begun = {"uuid": "a", "name": "TEST.metal", "state": "active", "node_uuid": "id-n1"}
+        ironic.allocations["TEST.metal"] = begun | {"extra": extra, "last_error": None}
+        ironic.nodes["id-n1"].update(instance_uuid="a", allocation_uuid="a")
+
+        done(processor.create(metal(node="n2")).result())
+
+        assert ironic.nodes["id-n2"]["provision_state"] == "active"
+        assert ironic.nodes["id-n1"]["instance_uuid"] is None
+
+    def test_by_a_plan_is_on_its_node_alone(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        plan = processor.place([metal()])
+
+        done(processor.build(plan, [metal()])[0].result())
+
+        (asked,) = [sent for method, _, _, sent in ironic.api.calls if method == "POST"]
+        assert asked["candidate_nodes"] == ["id-n1"]
+        done(processor.create(metal()).result())
+
+    def test_by_a_plan_on_a_node_that_others_take_meanwhile_leaves_nothing(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        plan = processor.place([metal()])
+        ironic.taken = True
+
+        outcome = processor.build(plan, [metal()])[0].result()
+
+        assert kind(outcome) == (Status.FAILED, "NoHost")
+        assert is_untouched(ironic)
+        assert outcome.left == ()
+
     def test_of_a_name_that_another_site_has_is_not_touched(
         self, processor: HandlerProcessor, ironic: Ironic, metal: Make
     ) -> None:

@@ -1,14 +1,14 @@
 """Which bare-metal nodes a sliver can have, and how what it has differs from what it asks for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 from fabric_direct.drivers.contract.bare_metal import BareMetalNode, NodeCondition
 from fabric_direct.errors import InvalidSliver, NoHost
-from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp, NodeNeeds
 from fabric_direct.site.config import Site
 
 _GIB = 1024
-_MOST = 5
+MOST_NAMED = 5
 """Nodes that a message names."""
 
 
@@ -18,18 +18,19 @@ def choose(nodes: Sequence[BareMetalNode], sliver: BareMetalSliver) -> tuple[Bar
     :raises InvalidSliver: with the field, if no node of the site could ever serve it.
     :raises NoHost: if none that could is free; each is named with the reason.
     """
-    if sliver.node is not None and sliver.node not in {node.name for node in nodes}:
-        known = ", ".join(node.name for node in nodes) or "none"
-        raise InvalidSliver(f"no node {sliver.node!r}", field="node", why=f"known: {known}")
-    fitting = [node for node in nodes if not any(_unfit(node, sliver))]
+    needs = sliver.needs
+    fitting = [node for node in sorted(nodes, key=order_of) if not any(unfit(node, needs))]
     if not fitting:
-        raise _never(nodes, sliver)
+        raise never(nodes, needs)
     free = [node for node in fitting if node.condition is NodeCondition.FREE]
     if not free:
-        named = "; ".join(f"{node.name} is {_taken(node)}" for node in fitting[:_MOST])
-        more = f"; and {len(fitting) - _MOST} others" if len(fitting) > _MOST else ""
-        raise NoHost(f"no node is free for {sliver.id}", why=f"{named}{more}")
-    return tuple(sorted(free, key=lambda node: (size_of(node), node.name)))
+        raise NoHost(f"no node is free for {sliver.id}", why=taken(fitting, len(fitting)))
+    return tuple(free)
+
+
+def order_of(node: BareMetalNode) -> tuple[tuple[int, int, int, str], str]:
+    """Return the key by which nodes are preferred: the smallest first, then by name."""
+    return size_of(node), node.name
 
 
 def size_of(node: BareMetalNode) -> tuple[int, int, int, str]:
@@ -63,7 +64,7 @@ def _differences(wanted: BareMetalSliver, node: BareMetalNode) -> Iterator[str]:
     if node.condition is not NodeCondition.ACTIVE:
         why = f": {node.why}" if node.why else ""
         yield f"node {node.name} is {node.condition} ({node.state}){why}"
-    for field, why in _unfit(node, wanted):
+    for field, why in unfit(node, wanted.needs):
         yield f"{field}: {why}"
     if node.stamp is None:
         yield "its stamp does not say what was asked for"
@@ -72,17 +73,26 @@ def _differences(wanted: BareMetalSliver, node: BareMetalNode) -> Iterator[str]:
 
 
 def differing(wanted: BareMetalSliver, stamp: BareMetalStamp) -> Iterator[str]:
-    """Yield the fields in which a sliver differs from a stamp; a boot script, if the sliver has one."""
+    """Yield the fields in which a sliver differs from a stamp; a boot script, if the sliver has one.
+
+    Not ``node``: which one it is, the stamp tells by being on it.
+    """
     was, now = stamp.sliver.model_dump(), wanted.without_secrets().model_dump()
-    yield from (field for field in now if was[field] != now[field])
+    yield from (field for field in now if field != "node" and was[field] != now[field])
     asked = wanted.stamp().boot_script_sha256
     if asked not in {None, stamp.boot_script_sha256}:
         yield "boot_script"
 
 
-def refuse_fixed(wanted: BareMetalSliver, stamp: BareMetalStamp) -> None:
-    """Raise InvalidSliver if a field differs from the stamp, and is fixed once a node is deployed."""
-    for field in differing(wanted, stamp):
+def refuse_fixed(wanted: BareMetalSliver, node: BareMetalNode) -> None:
+    """Raise InvalidSliver if a field differs from the node's stamp, and is fixed once it is deployed.
+
+    A node without a stamp that can be read, and one that is named by it, are not refused.
+    """
+    fields = [*differing(wanted, node.stamp)] if node.stamp else []
+    if node.stamp and wanted.node not in {None, node.name}:
+        fields.insert(0, "node")
+    for field in fields:
         if field != "name":
             raise InvalidSliver(
                 "cannot be changed on a node that is deployed",
@@ -91,32 +101,56 @@ def refuse_fixed(wanted: BareMetalSliver, stamp: BareMetalStamp) -> None:
             )
 
 
-def _never(nodes: Sequence[BareMetalNode], sliver: BareMetalSliver) -> InvalidSliver:
+def never(nodes: Sequence[BareMetalNode], needs: NodeNeeds) -> InvalidSliver:
     """Return the error of a sliver that no node fits: by the field that rules the last ones out."""
-    left = [node for node in nodes if sliver.node in {None, node.name}]
+    if needs.node is not None and needs.node not in {node.name for node in nodes}:
+        known = ", ".join(node.name for node in nodes) or "none"
+        return InvalidSliver(f"no node {needs.node!r}", field="node", why=f"known: {known}")
+    left = [node for node in nodes if needs.node in {None, node.name}]
     if not left:
         return InvalidSliver("the site has no bare-metal nodes", field="type")
     fields = ("resource_class", "traits", "capacities", "nics")
     for field in fields:
-        reasons = [next((why for f, why in _unfit(n, sliver) if f == field), "") for n in left]
+        reasons = [next((why for f, why in unfit(n, needs) if f == field), "") for n in left]
         kept = [node for node, why in zip(left, reasons, strict=True) if not why]
         if not kept:
-            named = "; ".join(dict.fromkeys(reasons[:_MOST]))
+            named = "; ".join(dict.fromkeys(reasons[:MOST_NAMED]))
             return InvalidSliver("no node has this", field=field, why=named)
         left = kept
     raise AssertionError(left)  # one that nothing rules out fits
 
 
-def _unfit(node: BareMetalNode, sliver: BareMetalSliver) -> Iterator[tuple[str, str]]:
-    """Yield the fields by which a node does not fit a sliver, and why."""
-    if sliver.node not in {None, node.name}:
-        yield "node", f"{node.name} is not {sliver.node}"
-    if sliver.resource_class not in {None, node.resource_class}:
+def taken(nodes: Sequence[BareMetalNode], number: int) -> str:
+    """Return why none of some nodes is free.
+
+    :param nodes: the first ``MOST_NAMED`` of them, or all; these are named.
+    :param number: how many there are.
+    """
+    named = [not_free(node) for node in nodes[:MOST_NAMED]]
+    more = number - len(named)
+    return "; ".join(named + ([f"and {more} others"] if more else []))
+
+
+def why_not(node: BareMetalNode, needs: NodeNeeds) -> Iterator[tuple[str, str]]:
+    """Yield why a sliver cannot have a node now: the field or ``condition``, and the reason."""
+    yield from unfit(node, needs)
+    if node.condition is not NodeCondition.FREE:
+        yield "condition", not_free(node)
+
+
+def unfit(node: BareMetalNode, needs: NodeNeeds) -> Iterator[tuple[str, str]]:
+    """Yield the fields by which a node does not fit a sliver, and why.
+
+    What it looks at of a node is in :func:`shape_of`, too.
+    """
+    if needs.node not in {None, node.name}:
+        yield "node", f"{node.name} is not {needs.node}"
+    if needs.resource_class not in {None, node.resource_class}:
         has = node.resource_class or "none"
         yield "resource_class", f"{node.name} has {has}"
-    if missing := sorted({*sliver.traits} - {*node.traits}):
+    if missing := sorted({*needs.traits} - {*node.traits}):
         yield "traits", f"{node.name} lacks {', '.join(missing)}"
-    asked = sliver.capacities
+    asked = needs.capacities
     sizes = (
         ("core", asked.core, node.cores),
         ("ram", asked.ram and asked.ram * _GIB, node.ram),
@@ -125,13 +159,33 @@ def _unfit(node: BareMetalNode, sliver: BareMetalSliver) -> Iterator[tuple[str, 
     if small := [name for name, least, has in sizes if least and (has is None or has < least)]:
         yield "capacities", f"{node.name} has too little {', '.join(small)}, or does not tell it"
     macs = {port.mac for port in node.ports}
-    if len(sliver.nics) > len(macs):
+    if needs.nics > len(macs):
         yield "nics", f"{node.name} has {len(macs)} network interfaces"
-    elif foreign := sorted({nic.mac for nic in sliver.nics if nic.mac} - macs):
+    elif foreign := sorted({*needs.macs} - macs):
         yield "nics", f"{node.name} has no {', '.join(foreign)}"
 
 
-def _taken(node: BareMetalNode) -> str:
+def shape_of(node: BareMetalNode, names: Collection[str], macs: Collection[str]) -> Hashable:
+    """Return a key that is equal for nodes that fit the same slivers.
+
+    :param names: the nodes that slivers name, and ``macs``: the MAC addresses. A node that has neither
+        is like any other of its model.
+    """
+    named = node.name if node.name in names else None
+    own = {port.mac for port in node.ports}
+    size = (node.cores, node.ram, node.disk)
+    return (
+        named,
+        node.resource_class,
+        node.traits,
+        size,
+        len(own),
+        frozenset(own.intersection(macs)),
+    )
+
+
+def not_free(node: BareMetalNode) -> str:
+    """Return in a few words why a node is not free."""
     by = f" by {node.tenant}" if node.tenant else ""
     why = f" ({node.why})" if node.why else ""
-    return f"{node.condition}{by}{why}"
+    return f"{node.name} is {node.condition}{by}{why}"

@@ -49,8 +49,8 @@ class FakeNodes:
         node = self.of(sliver.id)
         if node is None:
             choose(self.all(), sliver)
-        elif node.stamp:
-            refuse_fixed(sliver, node.stamp)
+        else:
+            refuse_fixed(sliver, node)
 
     def find(self, sliver_id: str) -> Service | None:
         """Return the node that the sliver has."""

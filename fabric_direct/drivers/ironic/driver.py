@@ -110,8 +110,8 @@ class IronicBareMetal:
         node = self._own(sliver.id)
         if node is None:
             choose(self.nodes(), sliver)
-        elif node.stamp:
-            refuse_fixed(sliver, node.stamp)
+        else:
+            refuse_fixed(sliver, node)
 
     def find(self, sliver_id: str) -> Service | None:
         """Return the node that is deployed and carries the sliver's stamp."""
@@ -151,7 +151,11 @@ class IronicBareMetal:
     def apply(self, sliver: BareMetalSliver, access: NodeAccess = NodeAccess()) -> Service:  # noqa: B008 - it is frozen
         """Reserve a node, deploy it and switch it on, or go on with what was begun."""
         self.check(sliver)
-        node = self._own(sliver.id) or self._reserve(sliver)
+        node = self._own(sliver.id)
+        if node and not node.sliver and sliver.node not in {None, node.name}:
+            self._drop_allocation(sliver.id)  # of a creation that another node was chosen for
+            node = None
+        node = node or self._reserve(sliver)
         if node.condition is NodeCondition.CHANGING:
             node = self._await(node, "to come to rest", self._rests)
         if node.condition is NodeCondition.ACTIVE:

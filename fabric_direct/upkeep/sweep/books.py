@@ -58,6 +58,7 @@ class LocalRecords:
         """Return those of the slivers that are being worked on, each with the reason."""
         now = time.time()
         claimed = {claim.sliver for claim in self._claims.since(now)}
+        claimed.update(self._claims.nodes_since(now))
         until = {e.sliver["id"]: e.until for e in self._journal.unfinished()}
         reasons = {s: self._reason(s, claimed, until.get(s, 0.0) > now) for s in slivers}
         return {sliver: reason for sliver, reason in reasons.items() if reason}
@@ -67,7 +68,7 @@ class LocalRecords:
             return "an operation on it is under way"
         if unanswered:
             return "a request for it got no answer and may still take effect"
-        return "a host is claimed for it: it is being created" if sliver in claimed else ""
+        return "a host or node is claimed for it: it is being created" if sliver in claimed else ""
 
     def workers(self) -> set[str | None]:
         """Return where workers are logged in to: their keys may be pinned with those of guests."""
