@@ -118,6 +118,10 @@ class BareMetalDriver(ServiceDriver, Protocol):
         """
 
     @reads
+    def stamp(self, sliver_id: str) -> BareMetalStamp | None:
+        """Return the stamp on the sliver's node, in whatever condition that is; None if none says it."""
+
+    @reads
     def power(self, sliver_id: str) -> Power | None:
         """Return whether the sliver's node is on; None if that is not known.
 

@@ -20,7 +20,7 @@ from fabric_direct.drivers.contract.node_service import node_service
 from fabric_direct.drivers.fake.hardware import freed
 from fabric_direct.drivers.fake.substrate import Substrate
 from fabric_direct.errors import DeviceUnclean, NotFound
-from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
 from fabric_direct.site.config import Site
 
 
@@ -93,6 +93,11 @@ class FakeNodes:
     def stamped(self) -> tuple[Stamped, ...]:
         """Return the nodes that slivers have."""
         return tuple(Stamped(n.sliver, "BareMetal", n.name) for n in self.all() if n.sliver)
+
+    def stamp(self, sliver_id: str) -> BareMetalStamp | None:
+        """Return the stamp on the sliver's node."""
+        node = self.of(sliver_id)
+        return node.stamp if node else None
 
     def power(self, sliver_id: str) -> Power | None:
         """Return whether the sliver's node is on."""

@@ -15,7 +15,7 @@ from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.drivers.fake.switch import FakeSwitches
 from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
 from fabric_direct.model import ObservedGateway, ObservedInterface
-from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
 from fabric_direct.model.networks import NetworkSliver, VlanNetwork
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.model.services import NetworkService, ServiceInterface
@@ -137,6 +137,10 @@ class FakeService(Fake):
     def examine(self) -> tuple[str, ...]:
         """Return how many bare-metal nodes there are."""
         return (f"{len(self.substrate.bare_metal)} nodes in memory",)
+
+    def stamp(self, sliver_id: str) -> BareMetalStamp | None:
+        """Return the stamp on the sliver's node."""
+        return self._nodes.stamp(sliver_id)
 
     def power(self, sliver_id: str) -> Power | None:
         """Return whether the sliver's node is on."""

@@ -10,7 +10,8 @@ found again by that. The node's own stamp stays until the node was seen to be av
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -59,7 +60,7 @@ from fabric_direct.errors import (
     NotFound,
     NotOurs,
 )
-from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
 from fabric_direct.site.config import OpenStackSettings, Site
 
 _VALIDATED = ("boot", "deploy", "management", "network", "power")
@@ -90,13 +91,15 @@ class IronicBareMetal:
 
     def nodes(self) -> tuple[BareMetalNode, ...]:
         """Return all nodes that this user sees, by name."""
-        with translated("list bare-metal nodes", self._where), uncached():
+        with translated("list the ports of nodes", self._where), uncached():
             ports = by_node(self._api.ports(details=True))
-            found = [
-                read_node(self._site.site, node, ports[node.id])
-                for node in self._api.nodes(details=True)
-            ]
+        found = (replace(node, ports=ports[node.id]) for node in self._listed())
         return tuple(sorted(found, key=lambda node: (node.name, node.id)))
+
+    def _listed(self) -> list[BareMetalNode]:
+        """Return all nodes, without their ports."""
+        with translated("list bare-metal nodes", self._where), uncached():
+            return [self._read(node) for node in self._api.nodes(details=True)]
 
     def examine(self) -> tuple[str, ...]:
         """Return how many nodes this user sees, in which conditions."""
@@ -117,19 +120,18 @@ class IronicBareMetal:
         """Return the node that is deployed and carries the sliver's stamp."""
         node = self._stamped_node(sliver_id)
         active = node is not None and node.condition is NodeCondition.ACTIVE
-        return node_service(node) if node and active else None
+        return self._service(node) if node and active else None
 
     def differences(self, sliver: BareMetalSliver) -> tuple[str, ...]:
         """Name what differs."""
         node = self._own(sliver.id)
-        return node_differences(sliver, node) if node else ("it has no node",)
+        return node_differences(sliver, self._whole(node)) if node else ("it has no node",)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the node with the sliver's stamp, or the allocation that has one for it."""
-        node = self._stamped_node(sliver_id)
-        if node:
+        allocation, node = self._found(sliver_id)
+        if node and node.sliver:
             return (f"node {node.name} ({node.condition})",)
-        allocation = self._allocation(sliver_id)
         return (f"allocation {allocation.name}",) if allocation else ()
 
     def stamped(self) -> tuple[Stamped, ...]:
@@ -139,8 +141,13 @@ class IronicBareMetal:
             for allocation in self._api.allocations():
                 if sliver := sliver_of(self._site.site, allocation.extra):
                     found[sliver] = str(allocation.name)
-        found |= {node.sliver: node.name for node in self.nodes() if node.sliver}
+        found |= {node.sliver: node.name for node in self._listed() if node.sliver}
         return tuple(Stamped(sliver, "BareMetal", found[sliver]) for sliver in sorted(found))
+
+    def stamp(self, sliver_id: str) -> BareMetalStamp | None:
+        """Return the stamp on the sliver's node."""
+        node = self._stamped_node(sliver_id)
+        return node.stamp if node else None
 
     def power(self, sliver_id: str) -> Power | None:
         """Return whether the sliver's node is on."""
@@ -150,8 +157,10 @@ class IronicBareMetal:
 
     def apply(self, sliver: BareMetalSliver, access: NodeAccess = NodeAccess()) -> Service:  # noqa: B008 - it is frozen
         """Reserve a node, deploy it and switch it on, or go on with what was begun."""
-        self.check(sliver)
+        refuse_unknown_image(self._site, sliver)
         node = self._own(sliver.id)
+        if node:
+            refuse_fixed(sliver, node)
         if node and not node.sliver and sliver.node not in {None, node.name}:
             self._drop_allocation(sliver.id)  # of a creation that another node was chosen for
             node = None
@@ -168,7 +177,7 @@ class IronicBareMetal:
                 why=node.why,
                 remedy="delete the sliver, and create it again",
             )
-        return node_service(self._needed(sliver.id))
+        return self._service(self._needed(sliver.id))
 
     def remove(self, sliver_id: str) -> None:
         """Take the sliver's node away, wait until it is clean, and give it up.
@@ -256,7 +265,9 @@ class IronicBareMetal:
                 raise DriverError(
                     f"node {node.name} cannot be deployed", why=f"{name}: {found[name].reason}"
                 )
-        self._provision(node, "active", config_drive=config_drive(sliver, node, access))
+        self._provision(
+            node, "active", config_drive=config_drive(sliver, self._whole(node), access)
+        )
 
         def so(found: Node) -> bool:
             now = self._read(found)
@@ -375,16 +386,25 @@ class IronicBareMetal:
         return self._cloud.baremetal
 
     def _own(self, sliver_id: str) -> BareMetalNode | None:
-        """Return the node of a sliver, also one that is only allocated for it."""
-        if node := self._stamped_node(sliver_id):
-            return node
-        allocation = self._allocation(sliver_id)
-        if allocation is None or allocation.node_id is None:
-            return None
-        return self._read(self._get(allocation.node_id))
+        """Return the node of a sliver, also one that is only allocated for it; without its ports."""
+        return self._found(sliver_id)[1]
 
     def _stamped_node(self, sliver_id: str) -> BareMetalNode | None:
-        return next((node for node in self.nodes() if node.sliver == sliver_id), None)
+        node = self._own(sliver_id)
+        return node if node and node.sliver else None
+
+    def _found(self, sliver_id: str) -> tuple[Allocation | None, BareMetalNode | None]:
+        """Return the allocation of a sliver, and the node that carries its stamp, or else is allocated.
+
+        All nodes are looked at only where the allocated one has not its stamp.
+        """
+        allocation, node = self._allocation(sliver_id), None
+        if allocation is not None and allocation.node_id is not None:
+            node = self._read(self._get(allocation.node_id))
+            if node.sliver == sliver_id:
+                return allocation, node
+        stamped = (each for each in self._listed() if each.sliver == sliver_id)
+        return allocation, next(stamped, node)
 
     def _needed(self, sliver_id: str) -> BareMetalNode:
         node = self._stamped_node(sliver_id)
@@ -398,12 +418,19 @@ class IronicBareMetal:
         return found
 
     def _read(self, node: Node) -> BareMetalNode:
-        with translated("read the ports of a node", self._where), uncached():
-            ports = tuple(self._ports(node.id))
-        return read_node(self._site.site, node, by_node(ports)[node.id])
+        """Return a node, without its ports."""
+        return read_node(self._site.site, node)
 
-    def _ports(self, node_id: str) -> Iterator[Any]:
-        yield from self._api.ports(details=True, node=node_id)
+    def _whole(self, node: BareMetalNode) -> BareMetalNode:
+        """Return a node with its ports."""
+        with translated(f"read the ports of node {node.name}", self._where), uncached():
+            ports = by_node(self._api.ports(details=True, node=node.id))
+        return replace(node, ports=ports[node.id])
+
+    def _service(self, node: BareMetalNode) -> Service:
+        """Return a node that is deployed, with its ports if its sliver names any."""
+        named = node.stamp is not None and node.stamp.sliver.nics
+        return node_service(self._whole(node) if named else node)
 
     def _allocation_name(self, sliver_id: str) -> str:
         return f"{self._site.site}.{sliver_id}"

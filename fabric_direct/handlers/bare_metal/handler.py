@@ -24,7 +24,7 @@ from fabric_direct.handlers.guests.readiness import await_set_up
 from fabric_direct.handlers.handler import Repair, already_there, unknown_wish
 from fabric_direct.handlers.services.handler import NetworkServiceSliverHandler
 from fabric_direct.model import Frozen, Observed, Sliver, SliverRef, State
-from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.site.config import Site
 
 _ACTIONS: dict[str, type[Frozen]] = {
@@ -76,13 +76,8 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         flow = super().delete(ref)
         return Flow.of(system.forget() if system else [], *flow.stages, owns_everything=True)
 
-    def _stamped(self, ref: SliverRef) -> BareMetalStamp | None:
-        """Return the stamp of the sliver's node, whatever its condition."""
-        stamps = (node.stamp for node in self._nodes.nodes() if node.sliver == ref.id)
-        return next(filter(None, stamps), None)
-
     def _system(self, ref: SliverRef) -> NodeSystem | None:
-        stamp = self._stamped(ref)
+        stamp = self._nodes.stamp(ref.id)
         return NodeSystem(self._site, self._drivers, stamp.sliver) if stamp else None
 
     def _compared(self, found: Service, wanted: Any) -> Observed:
@@ -145,7 +140,7 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         return {"state": (State.RUNNING if is_on == "on" else State.STOPPED).value}
 
     def _stamp(self, ref: SliverRef) -> dict[str, Any]:
-        stamp = self._stamped(ref)
+        stamp = self._nodes.stamp(ref.id)
         if stamp is None:
             raise unknown_wish(ref, self.what)
         return stamp.model_dump(mode="json", exclude_none=True)
