@@ -19,6 +19,7 @@ from openstack.baremetal.v1.allocation import Allocation
 from openstack.baremetal.v1.node import Node
 
 from fabric_direct.calls.deadline import noting, time_left, wait_until
+from fabric_direct.calls.read_cache import current
 from fabric_direct.drivers.contract.bare_metal import (
     BareMetalNode,
     NodeAccess,
@@ -91,14 +92,14 @@ class IronicBareMetal:
 
     def nodes(self) -> tuple[BareMetalNode, ...]:
         """Return all nodes that this user sees, by name."""
-        with translated("list the ports of nodes", self._where), uncached():
+        with translated("list the ports of nodes", self._where):
             ports = by_node(self._api.ports(details=True))
         found = (replace(node, ports=ports[node.id]) for node in self._listed())
         return tuple(sorted(found, key=lambda node: (node.name, node.id)))
 
     def _listed(self) -> list[BareMetalNode]:
         """Return all nodes, without their ports."""
-        with translated("list bare-metal nodes", self._where), uncached():
+        with translated("list bare-metal nodes", self._where):
             return [self._read(node) for node in self._api.nodes(details=True)]
 
     def examine(self) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ class IronicBareMetal:
     def stamped(self) -> tuple[Stamped, ...]:
         """Return the nodes and allocations with this site's stamp, one for each sliver."""
         found: dict[str, str] = {}
-        with translated("list allocations", self._where), uncached():
+        with translated("list allocations", self._where):
             for allocation in self._api.allocations():
                 if sliver := sliver_of(self._site.site, allocation.extra):
                     found[sliver] = str(allocation.name)
@@ -246,7 +247,8 @@ class IronicBareMetal:
         ended: list[Allocation] = []
 
         def so() -> bool:
-            found = self._allocation(sliver.id)
+            with uncached():
+                found = self._allocation(sliver.id)
             if found is None:
                 raise NotFound(f"the allocation of {sliver.id} is gone")
             ended[:] = [found] if found.state != "allocating" else []
@@ -311,7 +313,9 @@ class IronicBareMetal:
             try:
                 self._change(f"ask node {node.name} to be {target}", request)
             except FabricDirectError as error:
-                if not unclear(error) or self._read(self._get(node.id)).state == node.state:
+                with uncached():
+                    found = self._get(node.id)
+                if not unclear(error) or found.provision_state == node.state:
                     raise
         for unanswered in noted:
             unanswered.known()
@@ -370,6 +374,8 @@ class IronicBareMetal:
             what=f"node {node.name} {what}",
         )
         assert found is not None  # noqa: S101 - done() says so
+        if reads := current():
+            reads.invalidate()
         return self._read(found)
 
     def _rests(self, found: Node) -> bool:
@@ -413,7 +419,7 @@ class IronicBareMetal:
         return node
 
     def _get(self, node_id: str) -> Node:
-        with translated(f"read node {node_id}", self._where), uncached():
+        with translated(f"read node {node_id}", self._where):
             found: Node = self._api.get_node(node_id)
         return found
 
@@ -423,7 +429,7 @@ class IronicBareMetal:
 
     def _whole(self, node: BareMetalNode) -> BareMetalNode:
         """Return a node with its ports."""
-        with translated(f"read the ports of node {node.name}", self._where), uncached():
+        with translated(f"read the ports of node {node.name}", self._where):
             ports = by_node(self._api.ports(details=True, node=node.id))
         return replace(node, ports=ports[node.id])
 
@@ -441,7 +447,7 @@ class IronicBareMetal:
         :raises NotOurs: if one of its name has not its stamp.
         """
         name = self._allocation_name(sliver_id)
-        with translated(f"read allocation {name}", self._where), uncached():
+        with translated(f"read allocation {name}", self._where):
             found: Allocation | None = if_there(self._api.get_allocation, name)
         if found is not None and sliver_of(self._site.site, found.extra) != sliver_id:
             raise NotOurs(f"allocation {name} is there without the stamp of {sliver_id}")
