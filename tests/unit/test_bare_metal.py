@@ -276,6 +276,17 @@ class TestModify:
         assert stamp
         assert stamp.sliver.name == "other"
 
+    @pytest.mark.parametrize(("first", "then"), [(None, "small"), ("small", None)])
+    def test_that_names_the_node_it_has_or_leaves_it_open_changes_nothing(
+        self, processor: HandlerProcessor, metal: Make, first: str | None, then: str | None
+    ) -> None:
+        done(processor.create(metal(node=first)).result())
+
+        modified = processor.modify(metal(node=then)).result()
+
+        assert [step.status for step in modified.steps] == [StepStatus.ALREADY_SO] * 2
+        assert processor.probe(metal(node=then)).result().ok
+
     @pytest.mark.parametrize(
         ("asked", "field"),
         [
