@@ -8,10 +8,12 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     Tag,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from fabric_direct.model.base import (
     ComponentId,
@@ -170,8 +172,17 @@ def _model_of(sliver: Any) -> str:
     return BareMetalSliver.__name__ if kind == "BareMetal" else NodeSliver.__name__
 
 
+class _NotBareMetal:
+    """Has the JSON Schema of the other member refuse the type that this union tells them apart by."""
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(core) | {"properties": {"type": {"not": {"const": "BareMetal"}}}}
+
+
 MachineSliver = Annotated[
-    Annotated[NodeSliver, Tag(NodeSliver.__name__)]
+    Annotated[NodeSliver, Tag(NodeSliver.__name__), _NotBareMetal()]
     | Annotated[BareMetalSliver, Tag(BareMetalSliver.__name__)],
     Discriminator(_model_of),
 ]

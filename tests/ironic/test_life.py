@@ -14,6 +14,7 @@ from openstack.baremetal.v1._proxy import Proxy
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.drivers.contract import BareMetalDriver, NodeCondition
 from fabric_direct.drivers.ironic.driver import IronicBareMetal
+from fabric_direct.errors import Conflict
 from fabric_direct.model import SliverRef, State, Status
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
@@ -99,6 +100,31 @@ def test_many_at_once_each_get_a_node(
     for future in [processor.delete(s.ref()) for s in slivers]:
         done(future.result())
     assert all(is_free(ironic, name) for name in names)
+
+
+def test_a_plan_is_carried_out_on_its_nodes_and_refused_where_others_took_one(
+    processor: HandlerProcessor, ironic: Proxy, enroll: Enroll, metal: Make, kind: str
+) -> None:
+    small = enroll()
+    big = enroll(properties={"cpus": 16, "memory_mb": 32768, "local_gb": 100})
+    slivers = [metal(id="m1"), metal(id="m2", capacities={"core": 9})]
+
+    plan = processor.place(slivers)
+    assert [each.chosen.node for each in plan.assignments] == [small, big]
+    made = [done(future.result()) for future in processor.build(plan, slivers)]
+    assert [outcome.observed and outcome.observed.host for outcome in made] == [small, big]
+    told = {each.node: each.why for each in processor.explain(metal(id="m3")).nodes}
+    assert (told[small], told[big]) == (f"{small} is active by m1", f"{big} is active by m2")
+    assert done(processor.create(slivers[0]).result())
+    for sliver in slivers:
+        done(processor.delete(sliver.ref()).result())
+
+    plan = processor.place([metal(id="m4")])
+    taken = ironic.create_allocation(resource_class=kind, candidate_nodes=[small])
+    ironic.wait_for_allocation(taken)
+    with pytest.raises(Conflict, match=f"{small} is reserved by"):
+        processor.build(plan, [metal(id="m4")])
+    assert is_free(ironic, big)
 
 
 @pytest.mark.share

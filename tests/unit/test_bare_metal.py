@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fabric_direct.drivers.contract import NodeCondition
 from fabric_direct.drivers.fake import Substrate
-from fabric_direct.model import Operation, Outcome, SliverRef, State, Status
+from fabric_direct.model import Operation, Outcome, SliverRef, State, Status, StepStatus
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
@@ -274,6 +274,17 @@ class TestModify:
         stamp = fakes.bare_metal["small"].stamp
         assert stamp
         assert stamp.sliver.name == "other"
+
+    @pytest.mark.parametrize(("first", "then"), [(None, "small"), ("small", None)])
+    def test_that_names_the_node_it_has_or_leaves_it_open_changes_nothing(
+        self, processor: HandlerProcessor, metal: Make, first: str | None, then: str | None
+    ) -> None:
+        done(processor.create(metal(node=first)).result())
+
+        modified = processor.modify(metal(node=then)).result()
+
+        assert [step.status for step in modified.steps] == [StepStatus.ALREADY_SO] * 2
+        assert processor.probe(metal(node=then)).result().ok
 
     @pytest.mark.parametrize(
         ("asked", "field"),

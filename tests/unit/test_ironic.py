@@ -179,6 +179,17 @@ class TestTheNodes:
         assert (gone.condition, gone.why) == (NodeCondition.WITHHELD, "")
         assert (failed.condition, failed.why) == (NodeCondition.QUARANTINED, "erase timed out")
 
+    def test_without_a_resource_class_are_withheld_for_ironic_cannot_allocate_them(
+        self, api: OpenStackApi, driver: IronicBareMetal
+    ) -> None:
+        bare = {"resource_class": None}
+        free, taken = found(
+            api, driver, node("n1", **bare), node("n2", "active", instance_uuid="i-1", **bare)
+        )
+
+        assert (free.condition, free.why) == (NodeCondition.WITHHELD, "it has no resource class")
+        assert (taken.condition, taken.why) == (NodeCondition.ACTIVE, "")
+
     def test_without_a_name_are_named_by_their_id(
         self, api: OpenStackApi, driver: IronicBareMetal
     ) -> None:

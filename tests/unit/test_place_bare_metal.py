@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -460,6 +461,26 @@ class TestCommand:
 
         assert result.exit_code == 2
         assert said in result.stderr
+
+    @pytest.mark.parametrize(
+        ("sliver", "valid"),
+        [
+            (VM, True),
+            (METAL | {"capacities": SIZE}, True),
+            (METAL | {"node": "n1"}, True),
+            (METAL | {"capacities": SIZE, "host": "auto"}, False),
+            (VM | {"node": "n1"}, False),
+        ],
+    )
+    def test_the_schema_of_a_request_tells_vms_and_bare_metal_apart(
+        self, run: Run, sliver: dict[str, Any], valid: bool
+    ) -> None:
+        schema = json.loads(run("schema", "request").stdout)
+
+        assert (
+            jsonschema.Draft202012Validator(schema).is_valid({"slivers": [{"sliver": sliver}]})
+            is valid
+        )
 
     def test_bare_metal_cannot_be_together(self, run: Run, write: Write) -> None:
         result = run("place", write({"count": 2, "together": True, "sliver": METAL}))

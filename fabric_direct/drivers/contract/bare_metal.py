@@ -93,7 +93,8 @@ class BareMetalDriver(ServiceDriver, Protocol):
     As a :class:`ServiceDriver`: ``apply`` reserves a node, deploys it and switches it on, or goes on
     with what was begun; ``remove`` takes it away, waits until it is clean, and gives it up. A node that
     cannot be cleaned keeps its stamp, and is told by ``leftovers``. ``find`` returns a node that is
-    deployed, whether it is on or off.
+    deployed, whether it is on or off. A sliver that leaves its ``node`` open, and one that names the
+    node that it has, do not differ: placement names it.
     """
 
     def apply(self, sliver: Any, access: NodeAccess = NodeAccess()) -> Service:

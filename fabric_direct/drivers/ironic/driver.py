@@ -219,12 +219,7 @@ class IronicBareMetal:
         self._drop_failed_allocation(sliver.id)
         refused = []
         for size, alike in groupby(choose(self.nodes(), sliver), key=size_of):
-            candidates = tuple(alike)
-            name = size[-1]
-            if not name:
-                refused.append(f"{candidates[0].name} has no resource class")
-                continue
-            allocation = self._allocate(sliver, name, [node.id for node in candidates])
+            allocation = self._allocate(sliver, size[-1], [node.id for node in alike])
             if allocation.state == "active":
                 return self._read(self._get(allocation.node_id))
             refused.append(str(allocation.last_error))

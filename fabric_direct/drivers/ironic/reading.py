@@ -8,7 +8,7 @@ from openstack.baremetal.v1.node import Node
 from openstack.baremetal.v1.port import Port
 from pydantic import ValidationError
 
-from fabric_direct.drivers.contract.bare_metal import BareMetalNode, NodePort, Power
+from fabric_direct.drivers.contract.bare_metal import BareMetalNode, NodeCondition, NodePort, Power
 from fabric_direct.drivers.ironic.states import condition
 from fabric_direct.model.bare_metal import BareMetalStamp
 
@@ -42,15 +42,19 @@ def read_node(site: str, node: Node, ports: tuple[NodePort, ...] = ()) -> BareMe
     sliver = named if named and _is_of_its_stamp(node) else None
     tenant = node.instance_id or node.allocation_id
     has: Mapping[str, Any] = node.properties or {}
+    means = condition(
+        node.provision_state,
+        taken=bool(tenant),
+        stamped=isinstance(stamp, dict),
+        set_apart=bool(node.is_maintenance or node.is_retired or _flaw(node)),
+    )
+    why = _why(node)
+    if means is NodeCondition.FREE and not node.resource_class:  # Ironic allocates by it alone
+        means, why = NodeCondition.WITHHELD, "it has no resource class"
     return BareMetalNode(
         id=node.id,
         name=node.name or node.id,
-        condition=condition(
-            node.provision_state,
-            taken=bool(tenant),
-            stamped=isinstance(stamp, dict),
-            set_apart=bool(node.is_maintenance or node.is_retired or _flaw(node)),
-        ),
+        condition=means,
         state=node.provision_state,
         power=_POWER.get(node.power_state),
         resource_class=node.resource_class,
@@ -63,7 +67,7 @@ def read_node(site: str, node: Node, ports: tuple[NodePort, ...] = ()) -> BareMe
         tenant=sliver or tenant,
         sliver=sliver,
         stamp=_stamp(stamp) if sliver else None,
-        why=_why(node),
+        why=why,
     )
 
 
