@@ -15,6 +15,7 @@ from fabric_direct.drivers.contract import HostKey, NodeAccess
 from fabric_direct.drivers.guests import ssh as guest_ssh
 from fabric_direct.drivers.ironic.driver import IronicBareMetal
 from fabric_direct.drivers.ssh.host_keys import new_host_key
+from fabric_direct.drivers.ssh.known_hosts import pin
 from fabric_direct.model import SliverRef, Status
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
@@ -275,3 +276,43 @@ class TestWithout:
         assert outcome.error.kind == "Unsupported"
         assert why in outcome.error.message
         assert ironic.changes() == []
+
+
+def test_an_address_that_is_known_as_anothers_is_refused(
+    processor: HandlerProcessor, site: Site, system: System, ironic: Ironic
+) -> None:
+    """Whoever asks for the address of another guest does not take its host key from it."""
+    pin(site, f"[127.0.0.1]:{system.server.port}", new_host_key().public)
+    before = known(site)
+
+    outcome = processor.create(metal()).result()
+
+    assert outcome.error
+    assert (outcome.error.kind, ironic.changes()) == ("Conflict", [])
+    assert "a host key is pinned at 127.0.0.1" in outcome.error.message
+    assert known(site) == before
+
+
+def test_its_host_key_is_nothing_that_is_left_over(processor: HandlerProcessor) -> None:
+    done(processor.create(metal()).result())
+
+    assert processor.find_unexpected(frozenset({"metal"})).left_alone == ()
+
+
+def test_a_node_that_nobody_expects_is_found_on_a_site_without_hosts(
+    processor: HandlerProcessor,
+) -> None:
+    done(processor.create(metal()).result())
+
+    found = processor.find_unexpected(frozenset({"other"}))
+
+    assert [(thing.sliver, thing.name) for thing in found.things] == [("metal", "n1")]
+    assert found.left_alone == ()
+
+
+def test_one_that_nobody_has_is(processor: HandlerProcessor, site: Site, system: System) -> None:
+    pin(site, f"[192.0.2.9]:{system.server.port}", new_host_key().public)
+
+    (left,) = processor.find_unexpected(frozenset({"other"})).left_alone
+
+    assert left.what == "host key of 192.0.2.9"

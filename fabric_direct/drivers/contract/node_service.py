@@ -3,6 +3,7 @@
 from fabric_direct.drivers.contract.bare_metal import BareMetalNode
 from fabric_direct.drivers.contract.network_services import Service
 from fabric_direct.drivers.contract.node_choice import nic_macs
+from fabric_direct.drivers.contract.stamped import Stamped
 from fabric_direct.model import ObservedInterface, State
 
 
@@ -27,3 +28,10 @@ def node_service(node: BareMetalNode) -> Service:
         host=node.name,
         state=State.STOPPED if node.power == "off" else State.RUNNING,
     )
+
+
+def stamped_node(node: BareMetalNode) -> Stamped:
+    """Return a node as what carries the stamp of a sliver, with the addresses that this names."""
+    nics = node.stamp.sliver.nics if node.stamp else ()
+    addresses = tuple(str(each.ip) for nic in nics for each in (nic.ipv4, nic.ipv6) if each)
+    return Stamped(node.sliver or "", "BareMetal", node.name, addresses=addresses)

@@ -16,7 +16,7 @@ from fabric_direct.drivers.contract.node_choice import (
     refuse_fixed,
     refuse_unknown_image,
 )
-from fabric_direct.drivers.contract.node_service import node_service
+from fabric_direct.drivers.contract.node_service import node_service, stamped_node
 from fabric_direct.drivers.fake.hardware import freed
 from fabric_direct.drivers.fake.substrate import Substrate
 from fabric_direct.errors import DeviceUnclean, NotFound
@@ -92,7 +92,7 @@ class FakeNodes:
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return the nodes that slivers have."""
-        return tuple(Stamped(n.sliver, "BareMetal", n.name) for n in self.all() if n.sliver)
+        return tuple(stamped_node(node) for node in self.all() if node.sliver)
 
     def stamp(self, sliver_id: str) -> BareMetalStamp | None:
         """Return the stamp on the sliver's node."""

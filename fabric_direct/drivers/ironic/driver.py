@@ -35,7 +35,7 @@ from fabric_direct.drivers.contract.node_choice import (
     refuse_unknown_image,
     size_of,
 )
-from fabric_direct.drivers.contract.node_service import node_service
+from fabric_direct.drivers.contract.node_service import node_service, stamped_node
 from fabric_direct.drivers.contract.stamped import Stamped
 from fabric_direct.drivers.ironic.deployment import config_drive, instance_info
 from fabric_direct.drivers.ironic.reading import (
@@ -137,13 +137,13 @@ class IronicBareMetal:
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return the nodes and allocations with this site's stamp, one for each sliver."""
-        found: dict[str, str] = {}
+        found: dict[str, Stamped] = {}
         with translated("list allocations", self._where):
             for allocation in self._api.allocations():
                 if sliver := sliver_of(self._site.site, allocation.extra):
-                    found[sliver] = str(allocation.name)
-        found |= {node.sliver: node.name for node in self._listed() if node.sliver}
-        return tuple(Stamped(sliver, "BareMetal", found[sliver]) for sliver in sorted(found))
+                    found[sliver] = Stamped(sliver, "BareMetal", str(allocation.name))
+        found |= {node.sliver: stamped_node(node) for node in self._listed() if node.sliver}
+        return tuple(found[sliver] for sliver in sorted(found))
 
     def stamp(self, sliver_id: str) -> BareMetalStamp | None:
         """Return the stamp on the sliver's node."""

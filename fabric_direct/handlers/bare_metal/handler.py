@@ -60,6 +60,8 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         system.refuse_unknown()
         if found is None:
             self._driver.check(sliver)
+            if self._nodes.stamp(sliver.id) is None:
+                system.refuse_known()
         elif differs := self._driver.differences(sliver):
             raise already_there(sliver, where=found.source, why="; ".join(differs))
         runs = found is None or found.state is State.RUNNING

@@ -16,7 +16,7 @@ from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Step
 from fabric_direct.engine.verify import Await
-from fabric_direct.errors import DriverError, Unsupported
+from fabric_direct.errors import Conflict, DriverError, Unsupported
 from fabric_direct.handlers.guests.host_key import ForgetGuest
 from fabric_direct.handlers.guests.readiness import Readiness
 from fabric_direct.handlers.services.steps import MakeService
@@ -108,6 +108,16 @@ class NodeSystem:
         driver = self.driver
         pinned = driver is not None and driver.pins(self.address)
         return [ForgetGuest(driver, self.address)] if driver and pinned else []
+
+    def refuse_known(self) -> None:
+        """Raise Conflict if a host key is pinned at an address of a system that is not there yet."""
+        if self.driver and (known := self.driver.pins(self.address)):
+            raise Conflict(
+                f"a host key is pinned at {', '.join(known)}",
+                why="another guest of the site has this address, or had it",
+                remedy="choose another address, or, if no guest has it, remove its line from the "
+                "site's known_hosts",
+            )
 
     def refuse_unknown(self) -> None:
         """Raise Unsupported if it is to be waited for, and the site cannot log in to it."""

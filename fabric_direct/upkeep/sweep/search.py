@@ -29,13 +29,13 @@ class SearchedPlace:
 
 
 def search(site: Site, drivers_of: DriversOf) -> dict[str, SearchedPlace]:
-    """Return what is on each host; the cloud's name is empty.
+    """Return what is on each host; the name of the cloud, and of a site without hosts, is empty.
 
     :raises Refused: if one does not answer, or not with all it has.
     """
     cloud = drivers_of(next(iter(site.hosts), "")).compute.cloud
     with_devices = {host for host in site.hosts if site.passes_devices(host)}
-    hosts = ["", *sorted(with_devices)] if cloud else list(site.hosts)
+    hosts = ["", *sorted(with_devices)] if cloud else list(site.hosts) or [""]
 
     def look(host: str) -> SearchedPlace:
         whole, first = not (cloud and host), host == hosts[0]
@@ -68,7 +68,8 @@ def _look(drivers: HostDrivers, *, whole: bool, first: bool, devices: bool) -> S
         made = (drivers.compute, drivers.network, drivers.volume, *services)
         place.stamped = [thing for driver in made for thing in driver.stamped()]
         place.unused = tuple(drivers.network.unused())
-        place.pinned = tuple(drivers.guest.pinned()) if drivers.guest else ()
+        guest = drivers.guest or drivers.node_guest
+        place.pinned = tuple(guest.pinned()) if guest else ()
     if devices and drivers.devices:
         recorded = next(iter(drivers.devices.values())).stamped()
         place.stamped += recorded
