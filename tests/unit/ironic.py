@@ -63,6 +63,8 @@ class Ironic:
         """Interfaces that are not valid, and why."""
         self.ends = {"active": "active", "deleted": "available"}
         """The state that a node is in when it was told to be ``active`` or ``deleted``."""
+        self.comes_to: list[str] = []
+        """The states that a node is in when it is read from now on, one after the other."""
         self.faults: dict[tuple[str, str], list[Answer | Exception]] = {}
         """What is answered first, by method and the last part of the path: ``("PUT", "provision")``."""
         self.drives: list[dict[str, Any]] = []
@@ -112,6 +114,8 @@ class Ironic:
 
     def _node(self, request: PreparedRequest) -> Answer:
         there = self._of(request)
+        if self.comes_to:
+            there["provision_state"] = self.comes_to.pop(0)
         if there.get("reservation"):
             self.slow -= 1
             there["reservation"] = "lab" if self.slow > 0 else None

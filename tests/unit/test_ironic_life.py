@@ -293,6 +293,18 @@ class TestDelete:
         assert ironic.changes() == [PROVISION, ("PATCH", "id-n1")]
         assert is_untouched(ironic)
 
+    def test_waits_for_a_cleaning_as_long_as_a_deletion_may_take(
+        self, site: Site, ironic: Ironic
+    ) -> None:
+        limits = site.limits.model_copy(update={"create": 0.001})
+        ironic.ends["deleted"] = "cleaning"
+        ironic.comes_to = ["cleaning", "clean wait", "available"]
+
+        with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
+            done(processor.delete(REF).result())
+
+        assert is_untouched(ironic)
+
     def test_of_a_node_that_cannot_be_cleaned_names_it_and_keeps_the_stamp(
         self, processor: HandlerProcessor, ironic: Ironic
     ) -> None:
