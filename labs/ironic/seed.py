@@ -1,7 +1,7 @@
 """Enroll the machines, with their BMC, and nodes of fake hardware; all are available when it ends.
 
-``seed.py ADDRESS KERNEL_ARGUMENTS FAKES "NAME UUID MAC MEMORY DISK"…`` runs in the lab's root, by Debian's
-openstacksdk. The third machine is deployed to, and cleaned, by a deployment ramdisk.
+``seed.py ADDRESS KERNEL_ARGUMENTS FAKES "NAME UUID MAC MEMORY DISK"…`` runs in the lab's root, by
+Debian's openstacksdk. The third machine is deployed to, and cleaned, by a deployment ramdisk.
 """
 
 import sys

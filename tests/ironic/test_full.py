@@ -5,7 +5,6 @@ They share one machine, one after the other; each leaves it available. FULL=1 as
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
