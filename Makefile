@@ -130,8 +130,8 @@ demo-network: lab network ## two VMs on two switches: a segment, routed networks
 	$(NETWORK) workers
 	$(SUDO) examples/stitched/demo
 
-test-ironic: ironic ## the tests on an Ironic that is set up here: two emulated machines, fake hardware (4 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
+test-ironic: ironic ## the tests on an Ironic that is set up here: emulated machines, fake hardware (4 min; disks too with FULL=1: 30 min)
+	$(SUDO) $(KEEPING) env FULL=$(FULL) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
 
 demo-site: site ## a server of that OpenStack with devices of a worker (10 min)
 	$(SUDO) examples/demo onesite
@@ -240,8 +240,8 @@ network: .venv/installed
 
 ironic: .venv/installed
 	$(IRONIC) install
-	$(IRONIC) build
-	$(IRONIC) up
+	$(IRONIC) build $(if $(FULL),--full)
+	$(IRONIC) up $(if $(FULL),--full)
 
 ironic-down: ## end that Ironic; nothing of it goes on
 	$(IRONIC) down

@@ -48,11 +48,21 @@ def site(site: Site) -> Site:
     image = {"disk": f"{IMAGES}.raw", "checksum": checksum}
     values = site.model_dump(mode="json", exclude_unset=True)
     values["ironic"]["images"] = {
-        "disk": image,
+        "disk": image | {"format": "raw"},
+        "formatless": image,
         "wrong": image | {"checksum": checksum[::-1]},
     }
-    values["limits"] |= {"create": SLOW, "delete": SLOW}
+    values["limits"] |= {"create": SLOW, "delete": SLOW, "undo": SLOW}
     return Site.model_validate(values)
+
+
+@pytest.fixture
+def little_memory(ironic: Proxy, machine: str) -> Iterator[None]:
+    """Tell Ironic that the machine has less memory than the image needs."""
+    properties = ironic.get_node(machine).properties
+    ironic.update_node(machine, properties=properties | {"memory_mb": 64})
+    yield
+    ironic.update_node(machine, properties=properties)
 
 
 @pytest.fixture
@@ -112,6 +122,7 @@ class Watch(threading.Thread):
         self.join()
 
 
+@pytest.mark.usefixtures("little_memory")
 def test_a_disk_is_deployed_reached_changed_and_cleaned(
     processor: HandlerProcessor,
     machine: str,
@@ -120,6 +131,7 @@ def test_a_disk_is_deployed_reached_changed_and_cleaned(
     wanted: BareMetalSliver,
     key: Path,
 ) -> None:
+    lab("used", machine)
     assert "left-behind" in lab("disk", machine)
 
     made = done(processor.create(wanted).result())
@@ -153,6 +165,20 @@ def test_an_image_of_another_checksum_is_told_and_nothing_is_left(
     assert "checksum" in f"{outcome.error.message} {outcome.error.why}"
     assert lab("disk", machine).strip() == ""
     assert is_free(ironic, site)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_an_image_of_no_format_must_fit_into_memory(
+    processor: HandlerProcessor, machine: str, ironic: Proxy, site: Site, wanted: BareMetalSliver
+) -> None:
+    """Ironic says so before it deploys; one that is told to be raw need not, as above."""
+    outcome = processor.create(wanted.model_copy(update={"image": "formatless"})).result()
+
+    assert outcome.error
+    assert (outcome.status, outcome.left) == (Status.FAILED, ())
+    assert "too small for requested image" in outcome.error.message
+    assert is_free(ironic, site)
+    assert "image_source" not in ironic.get_node(machine).instance_info
 
 
 @pytest.fixture

@@ -156,11 +156,12 @@ class Ironic:
     def _patch(self, request: PreparedRequest) -> Answer:
         there = self._of(request)
         for change in body(request):
-            _, field, key = change["path"].split("/")
+            _, *fields, key = change["path"].split("/")
+            of = there[fields[0]] if fields else there
             if change["op"] == "remove":
-                del there[field][key]
+                del of[key]
             else:
-                there[field][key] = change["value"]
+                of[key] = change["value"]
         return 200, there
 
     def _validate(self, _: PreparedRequest) -> Answer:

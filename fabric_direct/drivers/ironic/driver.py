@@ -173,6 +173,9 @@ class IronicBareMetal:
         node = self._own(sliver_id)
         if node is not None and node.condition is not NodeCondition.RESERVED:
             self._take_away(node)
+        elif node is not None and node.sliver:
+            # Ironic would keep it for whoever gets the node next.
+            self._patch(node, [{"op": "add", "path": "/instance_info", "value": {}}])
         self._drop_allocation(sliver_id)
         if node is not None and node.sliver:
             self._patch(node, [{"op": "remove", "path": f"/extra/{STAMP}"}])
