@@ -130,8 +130,8 @@ demo-network: lab network ## two VMs on two switches: a segment, routed networks
 	$(NETWORK) workers
 	$(SUDO) examples/stitched/demo
 
-test-ironic: ironic ## the tests on an Ironic that is set up here: two emulated machines, fake hardware (4 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
+test-ironic: ironic ## the tests on an Ironic that is set up here: emulated machines, fake hardware (4 min; disks too with FULL=1: 30 min)
+	$(SUDO) $(KEEPING) env FULL=$(FULL) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
 
 test-ironic-share: ironic ## lives of a machine and of nodes on that Ironic, one for two slivers, one that is killed (2 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider -m share tests/ironic $(PYTEST_ARGS)
@@ -250,8 +250,8 @@ network: .venv/installed
 
 ironic: .venv/installed
 	$(IRONIC) install
-	$(IRONIC) build
-	$(IRONIC) up
+	$(IRONIC) build $(if $(FULL),--full)
+	$(IRONIC) up $(if $(FULL),--full)
 
 ironic-down: ## end that Ironic; nothing of it goes on
 	$(IRONIC) down

@@ -40,7 +40,9 @@ PARTS = {
         (LIBVIRT, GUESTS, "tests/functional", "labs/local", "labs/openstack"),
     ),
     "network": Part(("test-network", "WHOLE=1"), (LIBRARY, "tests/network", "labs/network")),
-    "ironic": Part(("test-ironic",), (f"{LIBRARY}/drivers/ironic", "tests/ironic", "labs/ironic")),
+    "ironic": Part(
+        ("test-ironic", "FULL=1"), (f"{LIBRARY}/drivers/ironic", "tests/ironic", "labs/ironic")
+    ),
     "openstack": Part(("test-openstack",), (LIBRARY, "tests/openstack", "labs/openstack")),
     "worker": Part(
         ("test-worker", f"PYTEST_ARGS={_LEFT_OUT}"), (LIBRARY, "tests/worker", "labs/worker")

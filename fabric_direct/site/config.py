@@ -268,6 +268,9 @@ class NodeImage(Frozen):
     """URL of the image of a whole disk, for Ironic to fetch."""
     checksum: Annotated[str, Field(max_length=512)] | None = None
     """Of the disk's image: a SHA256 or SHA512, or the URL of a file with it."""
+    format: Literal["raw", "qcow2"] | None = None
+    """Of the disk's image. ``raw`` is written while it is fetched; any other must fit into the node's
+    memory, and so must one whose format is not told."""
     kernel: ImageUrl | None = None
     """URL of a kernel that runs with ``ramdisk``; nothing is written to a disk."""
     ramdisk: ImageUrl | None = None
@@ -281,7 +284,9 @@ class NodeImage(Frozen):
     def _one_of_both(self) -> Self:
         whole = self.disk is not None and self.checksum is not None
         booted = self.kernel is not None and self.ramdisk is not None
-        alone = {"disk", "checksum"} if whole else {"kernel", "ramdisk", "kernel_arguments"}
+        alone = (
+            {"disk", "checksum", "format"} if whole else {"kernel", "ramdisk", "kernel_arguments"}
+        )
         if whole == booted or self.model_fields_set - {*alone, "user"}:
             raise ValueError("needs 'disk' and 'checksum', or 'kernel' and 'ramdisk'")
         return self

@@ -1,6 +1,7 @@
 """Enroll the machines, with their BMC, and nodes of fake hardware; all are available when it ends.
 
-``seed.py FAKES "NAME UUID MAC"…`` runs in the lab's root, by Debian's openstacksdk.
+``seed.py ADDRESS KERNEL_ARGUMENTS FAKES "NAME UUID MAC MEMORY DISK"…`` runs in the lab's root, by
+Debian's openstacksdk. The third machine is deployed to, and cleaned, by a deployment ramdisk.
 """
 
 import sys
@@ -9,8 +10,15 @@ from typing import Any
 
 from openstack.connection import Connection
 
-URL = "http://172.24.5.1:6385"
+ADDRESS, KERNEL_ARGUMENTS, FAKES, *MACHINES = sys.argv[1:]
+URL = f"http://{ADDRESS}:6385"
+IMAGES = f"http://{ADDRESS}:8080/images"
 FAKE_INTERFACES = ("bios", "boot", "deploy", "management", "power")
+DEPLOYED = {
+    "deploy_kernel": f"{IMAGES}/ipa.kernel",
+    "deploy_ramdisk": f"{IMAGES}/ipa.initramfs",
+    "kernel_append_params": f"console=ttyS0 {KERNEL_ARGUMENTS}",
+}
 ironic = Connection(auth_type="none", endpoint=URL, baremetal_endpoint_override=URL).baremetal
 
 
@@ -23,23 +31,25 @@ def node(mac: str, traits: list[str], **details: Any) -> Any:
     return made
 
 
-def machine(name: str, uuid: str, mac: str) -> Any:
+def machine(name: str, uuid: str, mac: str, memory: str, disk: str) -> Any:
     """Enroll a machine of the lab's libvirt."""
+    deployed = DEPLOYED if name == "machine3" else {}
     return node(
         mac,
         ["CUSTOM_VIRTUAL_MEDIA", f"CUSTOM_{name.upper()}"],
         name=name,
         driver="redfish",
         driver_info={
-            "redfish_address": "http://172.24.5.1:8000",
+            "redfish_address": f"http://{ADDRESS}:8000",
             "redfish_system_id": f"/redfish/v1/Systems/{uuid}",
             "redfish_username": "admin",
             "redfish_password": "lab",
-        },
+        }
+        | deployed,
         boot_interface="redfish-virtual-media",
-        deploy_interface="ramdisk",
-        resource_class="baremetal",
-        properties=size(1, 512, 1) | {"capabilities": "boot_mode:bios"},
+        deploy_interface="direct" if deployed else "ramdisk",
+        resource_class="disk" if deployed else "baremetal",
+        properties=size(1, int(memory), int(disk)) | {"capabilities": "boot_mode:bios"},
     )
 
 
@@ -82,7 +92,10 @@ def is_in(node: Any, state: str) -> bool:
     return bool(node.provision_state == state and not node.reservation)
 
 
-nodes = [machine(*each.split()) for each in sys.argv[2:]]
-nodes += [fake(number) for number in range(1, int(sys.argv[1]) + 1)]
+nodes = [machine(*each.split()) for each in MACHINES]
+nodes += [fake(number) for number in range(1, int(FAKES) + 1)]
 become(nodes, "manage", "manageable")
 become(nodes, "provide", "available")
+for each in nodes:
+    if each.deploy_interface == "direct":  # from now on: its disk is as somebody left it
+        ironic.update_node(each, is_automated_clean_enabled=True)

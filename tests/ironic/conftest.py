@@ -21,10 +21,14 @@ from tests.absent import absent
 from tests.limits import PATIENT
 
 LAB = Path(__file__).parents[2] / "labs/ironic/lab"
-STATE = Path("/var/lib/fabric-direct/bare-metal")
-IMAGES = "http://172.24.5.1:8080/images/fabric-guest"
-ADDRESSES = {"machine1": "172.24.5.11", "machine2": "172.24.5.12"}
-ADDRESS = "172.24.5.31"
+_LAB_NUMBER = int(os.environ.get("FABRIC_IRONIC", "0"))
+_NETWORK = f"172.24.{5 + _LAB_NUMBER}"
+STATE = Path(f"/var/lib/fabric-direct/bare-metal{_LAB_NUMBER or ''}")
+IMAGES = f"http://{_NETWORK}.1:8080/images/fabric-guest"
+ADDRESSES = {f"machine{number}": f"{_NETWORK}.{10 + number}" for number in (1, 2)}
+DEPLOYED_ADDRESS = f"{_NETWORK}.13"
+"""Of machine3, which a full lab has."""
+ADDRESS = f"{_NETWORK}.31"
 """Of a machine whose sliver says it."""
 DISK = {"disk": "http://192.0.2.1/image.raw", "checksum": "0" * 64}
 FAKE_INTERFACES = ("bios", "boot", "deploy", "management", "power")

@@ -64,6 +64,8 @@ class Ironic:
         """Interfaces that are not valid, and why."""
         self.ends = {"active": "active", "deleted": "available"}
         """The state that a node is in when it was told to be ``active`` or ``deleted``."""
+        self.comes_to: list[str] = []
+        """The states that a node is in when it is read from now on, one after the other."""
         self.faults: dict[tuple[str, str], list[Answer | Exception]] = {}
         """What is answered first, by method and the last part of the path: ``("PUT", "provision")``."""
         self.drives: list[dict[str, Any]] = []
@@ -115,6 +117,8 @@ class Ironic:
 
     def _node(self, request: PreparedRequest) -> Answer:
         there = self._of(request)
+        if self.comes_to:
+            there["provision_state"] = self.comes_to.pop(0)
         if there.get("reservation"):
             self.slow -= 1
             there["reservation"] = "lab" if self.slow > 0 else None
@@ -155,11 +159,12 @@ class Ironic:
     def _patch(self, request: PreparedRequest) -> Answer:
         there = self._of(request)
         for change in body(request):
-            _, field, key = change["path"].split("/")
+            _, *fields, key = change["path"].split("/")
+            of = there[fields[0]] if fields else there
             if change["op"] == "remove":
-                del there[field][key]
+                del of[key]
             else:
-                there[field][key] = change["value"]
+                of[key] = change["value"]
         return 200, there
 
     def _validate(self, _: PreparedRequest) -> Answer:

@@ -10,7 +10,7 @@ from fabric_direct.drivers.ironic.driver import IronicBareMetal
 from fabric_direct.model import Outcome, SliverRef, State, Status
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.site.config import Site
+from fabric_direct.site.config import NodeImage, Site
 from tests.outcomes import done
 from tests.trust.clock import skipping_pauses
 from tests.unit.ironic import CHANGING, LOCKED, Ironic, node, refusal
@@ -128,6 +128,17 @@ class TestCreate:
             ("ipv6", "2001:db8::5", "ffff:ffff:ffff:ffff::"),
         ]
 
+    def test_has_a_raw_image_written_as_it_comes(
+        self, site: Site, ironic: Ironic, metal: Make
+    ) -> None:
+        raw = NodeImage.model_validate(IMAGES["debian-12"] | {"format": "raw"})
+        settings = site.ironic.model_copy(update={"images": {"debian-12": raw}})
+
+        with HandlerProcessor(site.model_copy(update={"ironic": settings})) as processor:
+            done(processor.create(metal()).result())
+
+        assert ironic.nodes["id-n1"]["instance_info"]["image_disk_format"] == "raw"
+
     def test_boots_a_kernel_and_a_ramdisk(
         self, processor: HandlerProcessor, ironic: Ironic, metal: Make
     ) -> None:
@@ -194,6 +205,7 @@ class TestCreate:
         assert outcome.error
         assert "deploy: no deploy_kernel" in outcome.error.message
         assert ironic.drives == []
+        assert ironic.nodes["id-n1"]["instance_info"] == {}  # else the next one may get its disk
         assert is_untouched(ironic)
 
     def test_whose_deployment_fails_says_why_and_takes_it_away(
@@ -327,6 +339,18 @@ class TestDelete:
         done(processor.delete(REF).result())
 
         assert ironic.changes() == [PROVISION, ("PATCH", "id-n1")]
+        assert is_untouched(ironic)
+
+    def test_waits_for_a_cleaning_as_long_as_a_deletion_may_take(
+        self, site: Site, ironic: Ironic
+    ) -> None:
+        limits = site.limits.model_copy(update={"create": 0.001})
+        ironic.ends["deleted"] = "cleaning"
+        ironic.comes_to = ["cleaning", "clean wait", "available"]
+
+        with HandlerProcessor(site.model_copy(update={"limits": limits})) as processor:
+            done(processor.delete(REF).result())
+
         assert is_untouched(ironic)
 
     def test_of_a_node_that_cannot_be_cleaned_names_it_and_keeps_the_stamp(

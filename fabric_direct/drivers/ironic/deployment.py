@@ -26,12 +26,13 @@ def _image(image: NodeImage) -> dict[str, Any]:
         booted = {"kernel": image.kernel, "ramdisk": image.ramdisk}
         arguments = {"ramdisk_kernel_arguments": image.kernel_arguments}
         return booted | (arguments if image.kernel_arguments else {})
-    checksum = str(image.checksum)
+    checksum, info = str(image.checksum), {"image_source": image.disk}
+    if image.format:
+        info["image_disk_format"] = image.format
     algorithm = _ALGORITHMS.get(len(checksum))
     if algorithm is None:  # the URL of a file of checksums
-        return {"image_source": image.disk, "image_checksum": checksum}
-    hashed = {"image_os_hash_algo": algorithm, "image_os_hash_value": checksum}
-    return {"image_source": image.disk, **hashed}
+        return info | {"image_checksum": checksum}
+    return info | {"image_os_hash_algo": algorithm, "image_os_hash_value": checksum}
 
 
 def config_drive(

@@ -188,6 +188,9 @@ class IronicBareMetal:
         node = self._own(sliver_id)
         if node is not None and node.condition is not NodeCondition.RESERVED:
             self._take_away(node)
+        elif node is not None and node.sliver:
+            # Ironic would keep it for whoever gets the node next.
+            self._patch(node, [{"op": "add", "path": "/instance_info", "value": {}}])
         self._drop_allocation(sliver_id)
         if node is not None and node.sliver:
             self._patch(node, [{"op": "remove", "path": f"/extra/{STAMP}"}])
@@ -296,7 +299,8 @@ class IronicBareMetal:
                 )
             return False
 
-        self._await(node, "to be clean and available", so)
+        # As long as a deletion may take: a cleaning takes longer than a deployment.
+        self._await(node, "to be clean and available", so, self._site.limits.delete)
 
     def _provision(self, node: BareMetalNode, target: str, **how: Any) -> None:
         """Ask for a provision state; what got no answer, and was begun, is waited for as well."""
@@ -352,8 +356,17 @@ class IronicBareMetal:
         with translated(what, self._where):
             once_unlocked(request, self._site.limits.call)
 
-    def _await(self, node: BareMetalNode, what: str, so: Callable[[Node], bool]) -> BareMetalNode:
-        """Wait for a condition of a node; return the node then."""
+    def _await(
+        self,
+        node: BareMetalNode,
+        what: str,
+        so: Callable[[Node], bool],
+        limit: float | None = None,
+    ) -> BareMetalNode:
+        """Wait for a condition of a node; return the node then.
+
+        :param limit: seconds; those of a creation if None.
+        """
 
         def done(found: Node | None) -> bool:
             if found is None:
@@ -365,7 +378,7 @@ class IronicBareMetal:
             "node",
             node.id,
             done,
-            timeout=time_left(self._site.limits.create),
+            timeout=time_left(limit or self._site.limits.create),
             what=f"node {node.name} {what}",
         )
         assert found is not None  # noqa: S101 - done() says so
