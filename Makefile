@@ -130,7 +130,7 @@ demo-network: lab network ## two VMs on two switches: a segment, routed networks
 	$(NETWORK) workers
 	$(SUDO) examples/stitched/demo
 
-test-ironic: ironic ## the tests on an Ironic that is set up here: emulated machines, fake hardware (4 min; disks too with FULL=1: 30 min)
+test-ironic: ironic ## the tests on an Ironic that is set up here: emulated machines, fake hardware (4 min; disks too with FULL=1: 20 min)
 	$(SUDO) $(KEEPING) env FULL=$(FULL) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
 
 test-ironic-share: ironic ## lives of a machine and of nodes on that Ironic, one for two slivers, one that is killed (2 min)
