@@ -727,7 +727,8 @@ class HandlerProcessor:
         :param undo: undo them instead: delete a sliver that was being created, make one that was
             being modified what it was. A deletion is always finished, and so is a creation of a
             sliver that was there before. So is a modification of a network or of ports, of which nothing
-            says what they were: the outcome has a warning. That of a service with secrets is refused.
+            says what they were: the outcome has a warning. That of a service with secrets is refused,
+            and one that has begun to deploy a node anew.
         """
         entries = self.unfinished()
         begun = {entry.sliver["id"] for entry in entries}

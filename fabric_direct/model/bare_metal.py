@@ -118,6 +118,9 @@ class BareMetalSliver(Sliver):
     """How far the node's system must be when it is handed out: ``address`` (it is not looked at),
     ``login``, ``boot`` (cloud-init has set it up), ``script`` (its boot script has ended, too). If
     absent, as site.yaml says."""
+    rebuild: bool = False
+    """Whether a modification of what only a deployment sets (``image``, ``nics``, ``ssh_keys``,
+    ``boot_script``) deploys the node anew, which ends what is on its disk; refused if not."""
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
@@ -145,8 +148,8 @@ class BareMetalSliver(Sliver):
         return False
 
     def without_secrets(self) -> Self:
-        """Return the sliver as its stamp may say it: without the boot script, and what is waited for."""
-        return self.model_copy(update={"boot_script": None, "wait_for": None})
+        """Return the sliver as its stamp may say it: no boot script, and nothing of the request."""
+        return self.model_copy(update={"boot_script": None, "wait_for": None, "rebuild": False})
 
     def stamp(self, before: "BareMetalStamp | None" = None) -> "BareMetalStamp":
         """Return the stamp for the node: the sliver, with a digest instead of the boot script.
@@ -165,6 +168,8 @@ class BareMetalStamp(Frozen):
 
     sliver: BareMetalSliver
     boot_script_sha256: str | None = None
+    rebuild_due: bool = False
+    """Whether the node is to be deployed anew as this says, and was not seen to be so yet."""
 
 
 def _model_of(sliver: Any) -> str:

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fabric_direct.calls.deadline import Deadline
-from fabric_direct.errors import Unsupported
+from fabric_direct.errors import InvalidSliver, Unsupported
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.vm.refusal import FIXED
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef
 from fabric_direct.model.adoption import of_journal
+from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.model.services import NetworkService
 from fabric_direct.operations.adopt import Adopt
 from fabric_direct.operations.create import Create
@@ -60,10 +61,21 @@ class Recover:
         Where nothing says what a network was, or ports, their modification is finished, and a warning
         says so.
 
-        :raises Unsupported: where nothing says what a network service was.
+        :raises Unsupported: where nothing says what a network service was, and where a node is deployed
+            anew.
         """
         former = self._former(entry, sliver, deadline)
-        outcome = self.modify.back(former, deadline)
+        try:
+            outcome = self.modify.back(former, deadline)
+        except InvalidSliver as error:
+            if not (isinstance(sliver, BareMetalSliver) and sliver.rebuild):
+                raise
+            raise Unsupported(
+                f"the modification of {sliver.id} cannot be undone",
+                why="it has begun to deploy its node anew, which ends what is on its disk",
+                remedy="finish it: recover without --undo, or modify it with its former file and "
+                "rebuild: true",
+            ) from error
         finished = former is sliver and outcome.ok
         return with_warnings(outcome, (_NOT_UNDONE,) if finished else ())
 

@@ -97,16 +97,17 @@ def never_deployed(ironic: Proxy) -> Iterator[None]:
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True
-    )
-    return tmp_path / "key"
+    return new_key(tmp_path / "key")
 
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
     """The site's key for its nodes."""
-    file = tmp_path / "site-key"
+    return new_key(tmp_path / "site-key")
+
+
+def new_key(file: Path) -> Path:
+    """Make a private key, and its public part beside it."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file], check=True)
     return file
 

@@ -7,6 +7,7 @@ import textwrap
 from collections import Counter
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openstack.baremetal.v1._proxy import Proxy
@@ -20,11 +21,12 @@ from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import GuestSettings, Site
 from fabric_direct.testing import BareMetalContract
-from tests.ironic.conftest import ADDRESS, Enroll, Make, lab, reached, ssh
+from tests.ironic.conftest import ADDRESS, Enroll, Make, lab, new_key, reached, ssh
 from tests.limits import PATIENT
 from tests.outcomes import done
 
 REF = SliverRef(id="metal", type="BareMetal")
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN someone"
 
 
 def is_free(ironic: Proxy, name: str) -> bool:
@@ -40,6 +42,10 @@ class TestContract(BareMetalContract):
     @pytest.fixture
     def free(self, enroll: Enroll) -> str:
         return enroll()
+
+    @pytest.fixture
+    def image(self) -> str:
+        return "disk"
 
 
 @pytest.mark.share
@@ -170,14 +176,16 @@ def test_a_taken_name_of_an_allocation_is_not_ours(
 
 
 @pytest.mark.parametrize(
-    "operation", ["create", pytest.param("modify", marks=pytest.mark.share), "delete"]
+    "operation", ["create", pytest.param("modify", marks=pytest.mark.share), "rebuild", "delete"]
 )
 def test_killed_at_each_request_it_is_continued_or_deleted(
     site: Site, ironic: Proxy, enroll: Enroll, metal: Make, operation: str
 ) -> None:
     """Killed before and after each request that changes something: never two nodes, none lost."""
     names = {enroll(), enroll()}
-    before, wanted = metal(), metal(name="other") if operation == "modify" else metal()
+    changed = {"modify": {"name": "other"}, "rebuild": {"ssh_keys": [KEY], "rebuild": True}}
+    before, wanted = metal(), metal(**changed.get(operation, {}))
+    method = "modify" if operation == "rebuild" else operation
     killed = 0
     for at in count(1):
         codes = []
@@ -186,7 +194,7 @@ def test_killed_at_each_request_it_is_continued_or_deleted(
                 if operation != "create":
                     done(processor.create(before).result())
             sliver = REF if operation == "delete" else wanted
-            codes.append(ended(site, operation, sliver, at, when))
+            codes.append(ended(site, method, sliver, at, when))
             with HandlerProcessor(site) as processor:
                 recovered = [future.result() for future in processor.recover()]
                 assert all(outcome.ok for outcome in recovered), recovered
@@ -196,13 +204,16 @@ def test_killed_at_each_request_it_is_continued_or_deleted(
                     assert there == {"available": 2}
                 else:
                     assert there == {"active": 1, "available": 1}
+                    observed = done(processor.probe(wanted).result()).observed
+                    assert observed
+                    assert observed.differences == ()
                     done(processor.create(wanted).result())
                 done(processor.delete(REF).result())
             assert all(is_free(ironic, name) for name in names)
         killed += codes.count(-signal.SIGKILL)
         if codes == [0, 0]:
             break
-    assert killed >= 2 * {"create": 3, "modify": 1, "delete": 2}[operation]
+    assert killed >= 2 * {"create": 3, "modify": 1, "rebuild": 3, "delete": 2}[operation]
 
 
 _KILLED = """
@@ -255,6 +266,117 @@ def test_a_deployment_that_ironic_does_not_survive_is_told_and_nothing_is_left(
     assert not outcome.ok
     done(processor.delete(REF).result())
     assert is_free(ironic, name)
+
+
+def test_a_rebuild_that_ironic_does_not_survive_is_told_and_gone_on_with(
+    processor: HandlerProcessor, ironic: Proxy, enroll: Enroll, metal: Make
+) -> None:
+    """What is on the node until then is not called rebuilt, and no other node is taken."""
+    name, other = enroll(), enroll()
+    wanted = metal(node=name, ssh_keys=[KEY], rebuild=True)
+    done(processor.create(metal(node=name)).result())
+    lab("fake", "deploy_delay=36000")
+    try:
+        future = processor.modify(wanted)
+        reached(ironic, name, "deploying")
+        assert ironic.get_node(name).extra["fabric-direct"]["asked"]["rebuild_due"] is True
+    finally:
+        lab("fake")
+
+    outcome = future.result()
+    assert outcome.status is Status.FAILED
+    assert "rebuild node" in outcome.left[0]
+    assert ironic.get_node(name).provision_state == "deploy failed"
+    assert not processor.recover(undo=True)[0].result().ok
+    done(processor.recover()[0].result())
+
+    found = ironic.get_node(name)
+    assert found.provision_state == "active"
+    assert "rebuild_due" not in found.extra["fabric-direct"]["asked"]
+    done(processor.delete(REF).result())
+    assert is_free(ironic, name)
+    assert is_free(ironic, other)
+
+
+def test_a_node_in_maintenance_is_not_rebuilt(
+    processor: HandlerProcessor, ironic: Proxy, enroll: Enroll, metal: Make
+) -> None:
+    name = enroll()
+    done(processor.create(metal()).result())
+    ironic.set_node_maintenance(name, "new disks")
+    before = ironic.get_node(name).extra
+
+    outcome = processor.poa(REF, "rebuild").result()
+
+    assert outcome.error
+    assert (outcome.error.kind, ironic.get_node(name).extra) == ("Conflict", before)
+    assert "new disks" in outcome.error.message
+    ironic.unset_node_maintenance(name)
+    done(processor.poa(REF, "rebuild").result())
+    done(processor.delete(REF).result())
+    assert is_free(ironic, name)
+
+
+def test_another_image_leaves_nothing_of_the_former_one(
+    processor: HandlerProcessor, ironic: Proxy, enroll: Enroll, metal: Make
+) -> None:
+    name = enroll()
+    done(processor.create(metal(root_device={"serial": "S1"})).result())
+
+    done(
+        processor.modify(metal(root_device={"serial": "S1"}, image="guest", rebuild=True)).result()
+    )
+
+    info = ironic.get_node(name).instance_info
+    assert "kernel" in info
+    assert not [key for key in info if key.startswith("image_")]
+    done(processor.delete(REF).result())
+    assert is_free(ironic, name)
+
+
+def test_a_machine_is_rebuilt_with_other_keys_and_another_boot_script(
+    site: Site, metal: Make, key: Path, ours: Path, tmp_path: Path
+) -> None:
+    """It is logged in to by a new host key, and nothing of what it had is there."""
+    known = site.state_dir / "known_hosts"
+    site = site.model_copy(update={"guest_access": GuestSettings(ssh_key=ours)})
+    second = new_key(tmp_path / "second-key")
+
+    def wanted(key: Path, word: str, **values: Any) -> BareMetalSliver:
+        return metal(
+            image="guest",
+            resource_class="baremetal",
+            nics=[{"id": "nic1", "ipv4": f"{ADDRESS}/24"}],
+            ssh_keys=[key.with_suffix(".pub").read_text().strip()],
+            boot_script=f"#!/bin/sh\necho {word} >/run/word\n",
+            wait_for="script",
+            **values,
+        )
+
+    with HandlerProcessor(site) as processor:
+        first = done(processor.create(wanted(key, "first")).result())
+        assert ssh(key, ADDRESS, "cat /run/word && touch /root/left") == "first\n"
+        before = known.read_text()
+
+        made = done(processor.modify(wanted(second, "second", rebuild=True)).result())
+
+        assert made.warnings == ()
+        assert made.observed
+        assert first.observed
+        assert made.observed.host == first.observed.host
+        assert made.observed.guest
+        assert known.read_text() == f"{ADDRESS} {made.observed.guest.ssh_host_key}\n" != before
+        assert ssh(second, ADDRESS, "cat /run/word; ls /root/left || true") == "second\n"
+        assert public_part(key) not in ssh(second, ADDRESS, "cat .ssh/authorized_keys")
+
+        done(processor.poa(REF, "rebuild", {"boot_script": None}).result())
+        assert ssh(second, ADDRESS, "cat /run/word || echo none").strip() == "none"
+        done(processor.delete(REF).result())
+    assert known.read_text() == ""
+
+
+def public_part(key: Path) -> str:
+    return key.with_suffix(".pub").read_text().split()[1]
 
 
 @pytest.mark.share

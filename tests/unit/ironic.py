@@ -62,8 +62,8 @@ class Ironic:
         """For how many reads a node stays locked once its power was asked to change."""
         self.unfit: dict[str, str] = {}
         """Interfaces that are not valid, and why."""
-        self.ends = {"active": "active", "deleted": "available"}
-        """The state that a node is in when it was told to be ``active`` or ``deleted``."""
+        self.ends = {"active": "active", "rebuild": "active", "deleted": "available"}
+        """The state that a node is in when it was told to be ``active``, ``rebuild`` or ``deleted``."""
         self.comes_to: list[str] = []
         """The states that a node is in when it is read from now on, one after the other."""
         self.faults: dict[tuple[str, str], list[Answer | Exception]] = {}
@@ -175,7 +175,7 @@ class Ironic:
         there, asked = self._of(request), body(request)
         state = self.ends[asked["target"]]
         there["provision_state"] = state
-        if asked["target"] == "active":
+        if asked["target"] in {"active", "rebuild"}:
             self.drives.append(asked["configdrive"])
             there["power_state"] = "power on"
             self.boot(asked["configdrive"])

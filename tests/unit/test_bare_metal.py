@@ -291,7 +291,7 @@ class TestModify:
         [
             ({"image": "probe"}, "image"),
             ({"ssh_keys": []}, "ssh_keys"),
-            ({"node": "big"}, "node"),
+            ({"nics": [{"id": "nic1", "ipv4": "192.0.2.5/24"}]}, "nics"),
             ({"boot_script": "#!/bin/sh\n"}, "boot_script"),
         ],
     )
@@ -309,6 +309,38 @@ class TestModify:
         outcome = processor.modify(metal(**asked)).result()
 
         assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", field)
+        assert outcome.error
+        assert "set rebuild: true" in outcome.error.message
+        assert fakes.bare_metal == before
+
+    @pytest.mark.parametrize("rebuild", [False, True])
+    @pytest.mark.parametrize(
+        ("asked", "field"),
+        [
+            ({"node": "big"}, "node"),
+            ({"resource_class": "large"}, "resource_class"),
+            ({"traits": ["HW_A"]}, "traits"),
+            ({"capacities": {"core": 1}}, "capacities"),
+            ({"root_device": {"serial": "S1"}}, "root_device"),
+        ],
+    )
+    def test_refuses_what_needs_another_node(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        asked: dict[str, Any],
+        field: str,
+        rebuild: bool,
+    ) -> None:
+        done(processor.create(metal()).result())
+        before = dict(fakes.bare_metal)
+
+        outcome = processor.modify(metal(rebuild=rebuild, **asked)).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", field)
+        assert outcome.error
+        assert "delete the sliver and create it again" in outcome.error.message
         assert fakes.bare_metal == before
 
     def test_of_what_is_not_there_is_refused(
@@ -337,6 +369,220 @@ class TestModify:
         (step,) = done(processor.plan(wanted).result()).steps
 
         assert [str(change) for change in step.changes] == ["name metal → other"]
+
+
+class TestRebuild:
+    """By a modification: a sliver says so, or nothing is lost."""
+
+    SCRIPT = "#!/bin/sh\necho secret\n"
+
+    @pytest.fixture(autouse=True)
+    def there(self, processor: HandlerProcessor, metal: Make) -> None:
+        done(processor.create(metal()).result())
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"image": "probe"},
+            {"ssh_keys": []},
+            {"nics": [{"id": "nic1", "ipv4": "192.0.2.5/24"}]},
+            {"boot_script": SCRIPT},
+            {"image": "probe", "name": "other"},
+        ],
+    )
+    def test_deploys_the_same_node_anew(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, asked: dict[str, Any]
+    ) -> None:
+        wanted = metal(rebuild=True, **asked)
+
+        outcome = done(processor.modify(wanted).result())
+
+        assert made(outcome) == {"rebuild node", "system"}
+        assert fakes.bare_metal["small"].stamp == wanted.stamp()
+        assert holders(fakes) == {"small": "metal", "big": None}
+        assert fakes.calls["service.rebuild"] == 1
+        assert done(processor.probe(metal(**asked)).result()).observed.differences == ()  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("asked", [{}, {"name": "other"}, {"node": "small"}])
+    def test_is_not_done_for_what_needs_none(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, asked: dict[str, Any]
+    ) -> None:
+        done(processor.modify(metal(rebuild=True, **asked)).result())
+
+        assert fakes.calls["service.rebuild"] == 0
+
+    def test_is_of_the_request_and_no_difference(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(rebuild=True)).result())
+        done(processor.modify(metal(image="probe", rebuild=True)).result())
+
+        stamp = fakes.bare_metal["small"].stamp
+        assert stamp
+        assert stamp.sliver.rebuild is False
+        observed = done(processor.probe(metal(image="probe")).result()).observed
+        assert observed
+        assert observed.differences == ()
+
+    def test_ends_what_is_on_the_disk(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.poa(REF, "addkey", {"keys": [{"key": KEY}]}).result())
+        assert fakes.keys["metal"]
+
+        done(processor.modify(metal(image="probe", rebuild=True)).result())
+
+        assert "metal" not in fakes.keys
+
+    def test_is_planned_by_its_fields_without_the_script(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        wanted = metal(image="probe", boot_script=self.SCRIPT, rebuild=True)
+
+        (step,) = done(processor.plan(wanted).result()).steps
+
+        assert step.step == "rebuild node"
+        assert [str(change) for change in step.changes] == ["image debian-12 → probe"]
+        assert fakes.calls["service.rebuild"] == 0
+
+    def test_of_a_node_that_does_not_fit_is_refused_before_anything_is_lost(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        nics = [{"id": "nic1", "mac": OTHER}]
+
+        outcome = processor.modify(metal(nics=nics, rebuild=True)).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", "nics")
+        assert fakes.calls["service.rebuild"] == 0
+
+    def test_without_the_boot_script_that_it_had_warns(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        with_script = metal(boot_script=self.SCRIPT, rebuild=True)
+        assert done(processor.modify(with_script).result()).warnings == ()
+
+        outcome = done(processor.modify(metal(image="probe", rebuild=True)).result())
+
+        (warning,) = outcome.warnings
+        assert "none is run" in warning
+        stamp = fakes.bare_metal["small"].stamp
+        assert stamp
+        assert stamp.boot_script_sha256 is None
+
+    @at_each_call(
+        {
+            "service.rebuild": (1,),
+            "service.find": (1, 2, 3, 4),
+            "service.differences": (1, 2),
+            "guest.wait": (1,),
+        }
+    )
+    @pytest.mark.parametrize("kind", ["fail", "after", "lie"])
+    def test_that_fails_is_gone_on_with_and_never_takes_the_node_away(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        method: str,
+        at: int,
+        kind: Any,
+    ) -> None:
+        fakes.fault(method, at=at, kind=kind)
+        wanted = metal(image="probe", rebuild=True)
+
+        outcome = processor.modify(wanted).result()
+        fakes.mend()
+
+        assert holders(fakes) == {"small": "metal", "big": None}
+        stamp = fakes.bare_metal["small"].stamp
+        if outcome.ok:
+            assert stamp == wanted.stamp()
+        elif outcome.left:
+            (finished,) = (future.result() for future in processor.recover())
+            assert finished.ok
+            assert fakes.bare_metal["small"].stamp == wanted.stamp()
+        else:
+            assert stamp == metal().stamp()
+            assert processor.unfinished() == ()
+
+    def test_that_has_begun_is_not_undone(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        fakes.fault("service.rebuild", kind="after")
+        assert not processor.modify(metal(image="probe", rebuild=True)).result().ok
+
+        (outcome,) = (future.result() for future in processor.recover(undo=True))
+
+        assert error_of(outcome)[1] == "Unsupported"
+        assert outcome.error
+        assert "ends what is on its disk" in outcome.error.message
+        assert fakes.bare_metal["small"].stamp == metal(image="probe").stamp()
+
+    def test_that_has_not_begun_is_undone(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        fakes.fault("service.rebuild", kind="fail")
+        assert not processor.modify(metal(image="probe", rebuild=True)).result().ok
+
+        (outcome,) = (future.result() for future in processor.recover(undo=True))
+
+        assert (outcome.ok, outcome.warnings) == (True, ())
+        assert fakes.bare_metal["small"].stamp == metal().stamp()
+        assert processor.unfinished() == ()
+
+
+class TestARebuildThatIsDue:
+    """A node with the record that a rebuild was begun: who began it was killed."""
+
+    @pytest.fixture(autouse=True)
+    def due(self, processor: HandlerProcessor, fakes: Substrate, metal: Make) -> None:
+        done(processor.create(metal()).result())
+        stamp = metal().stamp().model_copy(update={"rebuild_due": True})
+        fakes.bare_metal["small"] = replace(fakes.bare_metal["small"], stamp=stamp)
+
+    def test_is_a_difference(self, processor: HandlerProcessor) -> None:
+        observed = done(processor.probe(REF).result()).observed
+
+        assert observed
+        (difference,) = observed.differences
+        assert "node small is to be rebuilt" in difference
+
+    def test_is_not_repaired(self, processor: HandlerProcessor, fakes: Substrate) -> None:
+        outcome = processor.reconcile(REF).result()
+
+        assert outcome.error
+        assert "the action rebuild" in outcome.error.message
+        assert fakes.calls["service.rebuild"] == 0
+
+    @pytest.mark.parametrize("asked", [{}, {"name": "other"}])
+    def test_is_not_gone_on_with_unless_the_sliver_says_so(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, asked: dict[str, Any]
+    ) -> None:
+        outcome = processor.modify(metal(**asked)).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", "rebuild")
+        assert not processor.create(metal()).result().ok
+        assert fakes.calls["service.rebuild"] == 0
+
+    def test_is_gone_on_with_by_the_same_modification(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.modify(metal(rebuild=True)).result())
+
+        assert fakes.calls["service.rebuild"] == 1
+        assert fakes.bare_metal["small"].stamp == metal().stamp()
+
+    def test_is_gone_on_with_by_the_action(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.poa(REF, "rebuild").result())
+
+        assert fakes.bare_metal["small"].stamp == metal().stamp()
+
+    def test_is_deleted(self, processor: HandlerProcessor, fakes: Substrate) -> None:
+        done(processor.delete(REF).result())
+
+        assert holders(fakes) == {"small": None, "big": None}
 
 
 class TestTheBootScript:
@@ -487,6 +733,95 @@ class TestActions:
 
     def test_of_what_is_not_there_fail(self, processor: HandlerProcessor) -> None:
         assert error_of(processor.poa(REF, "stop").result())[1] == "NotFound"
+
+
+class TestTheActionRebuild:
+    SCRIPT = "#!/bin/sh\necho secret\n"
+
+    def test_deploys_the_node_anew_as_its_stamp_says(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(node="big")).result())
+        done(processor.poa(REF, "addkey", {"keys": [{"key": KEY}]}).result())
+        done(processor.poa(REF, "stop").result())
+
+        outcome = done(processor.poa(REF, "rebuild").result())
+
+        node = fakes.bare_metal["big"]
+        assert outcome.data == {"state": "running"}
+        assert (node.stamp, node.power, node.sliver) == (metal(node="big").stamp(), "on", "metal")
+        assert fakes.calls["service.rebuild"] == 1
+        assert "metal" not in fakes.keys
+
+    def test_of_a_node_that_had_a_boot_script_needs_one_or_null(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(boot_script=self.SCRIPT)).result())
+
+        refused = processor.poa(REF, "rebuild").result()
+
+        assert error_of(refused) == (Status.REFUSED, "InvalidSliver", "data.boot_script")
+        assert fakes.calls["service.rebuild"] == 0
+
+    @pytest.mark.parametrize("script", [None, SCRIPT, "#!/bin/sh\necho other\n"])
+    def test_runs_the_boot_script_that_it_is_given(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, script: str | None
+    ) -> None:
+        done(processor.create(metal(boot_script=self.SCRIPT)).result())
+
+        done(processor.poa(REF, "rebuild", {"boot_script": script}).result())
+
+        assert fakes.bare_metal["small"].stamp == metal(boot_script=script).stamp()
+
+    def test_deploys_a_node_whose_deployment_failed(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        there = fakes.bare_metal
+        failed = NodeCondition.FAILED
+        there["small"] = replace(there["small"], condition=failed, state="deploy failed")
+
+        done(processor.poa(REF, "rebuild").result())
+
+        assert there["small"].condition is NodeCondition.ACTIVE
+
+    @pytest.mark.parametrize("fault", ["service.rebuild", "guest.wait"])
+    def test_that_fails_says_so_and_keeps_the_node(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, fault: str
+    ) -> None:
+        done(processor.create(metal()).result())
+        fakes.fault(fault, kind="fail")
+
+        assert error_of(processor.poa(REF, "rebuild").result())[:2] == (
+            Status.FAILED,
+            "DriverError",
+        )
+        assert holders(fakes) == {"small": "metal", "big": None}
+
+    def test_of_a_driver_that_lies_is_not_believed(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        fakes.fault("service.rebuild", kind="lie")
+
+        outcome = processor.poa(REF, "rebuild", {"boot_script": self.SCRIPT}).result()
+
+        assert error_of(outcome)[1] == "NotVerified"
+
+    @pytest.mark.parametrize("data", [{"image": "probe"}, {"boot_script": 1}])
+    def test_of_anything_else_is_refused(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make, data: dict[str, Any]
+    ) -> None:
+        done(processor.create(metal()).result())
+
+        outcome = processor.poa(REF, "rebuild", data).result()
+
+        assert error_of(outcome)[:2] == (Status.REFUSED, "InvalidSliver")
+        assert "#!" not in str(outcome.error)
+        assert fakes.calls["service.rebuild"] == 0
+
+    def test_of_what_is_not_there_fails(self, processor: HandlerProcessor) -> None:
+        assert error_of(processor.poa(REF, "rebuild").result())[1] == "NotFound"
 
 
 class TestTheSliver:

@@ -43,6 +43,7 @@ from fabric_direct.site.config import (
     FakeNodeSettings,
     FakeSettings,
     Host,
+    IronicSettings,
     Site,
 )
 from fabric_direct.testing import (
@@ -290,7 +291,13 @@ class TestUplinks(UplinkContract):
 class TestBareMetal(BareMetalContract):
     @pytest.fixture
     def driver(self, site: Site) -> BareMetalDriver:
-        return FakeService(site, HOST)
+        booted = {"kernel": "http://192.0.2.1/kernel", "ramdisk": "http://192.0.2.1/initrd"}
+        ironic = IronicSettings.model_validate({"images": {"probe": booted}})
+        return FakeService(site.model_copy(update={"ironic": ironic}), HOST)
+
+    @pytest.fixture
+    def image(self) -> str:
+        return "probe"
 
     @pytest.fixture
     def free(self) -> str:

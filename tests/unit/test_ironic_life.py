@@ -1,6 +1,7 @@
 """Bare-metal slivers by Ironic: reserved, deployed, taken away, and what goes wrong meanwhile."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.unit.ironic import CHANGING, LOCKED, Ironic, node, refusal
 from tests.unit.openstack_api import OpenStackApi
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0ZzV2LJmN someone"
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBtnZNdSU5PrnpaVI6AkLxqwFQqVvGFfI4mnLLq/AbCd you"
 REF = SliverRef(id="metal", type="BareMetal")
 DIGEST = "1" * 64
 IMAGES = {
@@ -468,6 +470,284 @@ class TestDelete:
         done(processor.delete(REF).result())
 
         assert is_untouched(ironic)
+
+
+class TestRebuild:
+    """Marked on the node as due, asked for, and seen to have ended."""
+
+    @pytest.fixture(autouse=True)
+    def there(self, processor: HandlerProcessor, ironic: Ironic, metal: Make) -> None:
+        done(processor.create(metal(root_device={"serial": "S1"})).result())
+        ironic.api.calls.clear()
+
+    @pytest.fixture
+    def wanted(self, metal: Make) -> BareMetalSliver:
+        return metal(
+            image="probe", ssh_keys=[OTHER_KEY], root_device={"serial": "S1"}, rebuild=True
+        )
+
+    def asked(self, ironic: Ironic) -> dict[str, Any]:
+        """Return what the stamp of n1 says that was asked for."""
+        return ironic.nodes["id-n1"]["extra"]["fabric-direct"]["asked"]  # type: ignore[no-any-return]
+
+    def is_rebuilt(self, ironic: Ironic, wanted: BareMetalSliver) -> bool:
+        """Return whether n1 alone is the sliver's, and was deployed last as the sliver says."""
+        there, other = ironic.nodes["id-n1"], ironic.nodes["id-n2"]
+        assert (other["provision_state"], other["extra"]) == ("available", {})
+        keys = [*ironic.drives[-1]["meta_data"]["public_keys"].values()]
+        return (
+            (there["provision_state"], there["power_state"]) == ("active", "power on")
+            and keys == [*wanted.ssh_keys]
+            and self.asked(ironic) == wanted.stamp().model_dump(mode="json", exclude_defaults=True)
+        )
+
+    def test_is_marked_before_it_is_asked_for_and_until_it_has_ended(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        marks = []
+        ironic.boot = lambda drive: marks.append(self.asked(ironic).get("rebuild_due"))
+
+        done(processor.modify(wanted).result())
+
+        assert ironic.changes() == [("PATCH", "id-n1"), PROVISION, ("PATCH", "id-n1")]
+        ((_, _, _, sent),) = [call for call in ironic.api.calls if call[0] == "PUT"]
+        assert sent["target"] == "rebuild"
+        assert marks == [True]
+        assert self.is_rebuilt(ironic, wanted)
+
+    def test_deploys_the_new_image_and_nothing_of_the_former(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        ironic.nodes["id-n1"]["instance_info"] |= {
+            "traits": ["CUSTOM_A"],
+            "image_type": "whole-disk",
+        }
+
+        done(processor.modify(wanted).result())
+
+        assert ironic.nodes["id-n1"]["instance_info"] == {
+            "display_name": "box",
+            "kernel": "http://192.0.2.1/kernel",
+            "ramdisk": "http://192.0.2.1/initrd",
+            "ramdisk_kernel_arguments": "console=ttyS0",
+            "root_device": {"serial": "S1"},
+            "traits": ["CUSTOM_A"],
+        }
+
+    def test_by_the_action_has_the_same_keys_name_and_image(
+        self, processor: HandlerProcessor, ironic: Ironic
+    ) -> None:
+        before = dict(ironic.nodes["id-n1"]["instance_info"])
+
+        assert done(processor.poa(REF, "rebuild").result()).data == {"state": "running"}
+
+        first, second = ironic.drives
+        assert second["meta_data"] == first["meta_data"]
+        assert ironic.nodes["id-n1"]["instance_info"] == before
+        assert "rebuild_due" not in self.asked(ironic)
+
+    def test_switches_a_node_on_that_is_off_afterwards(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        ironic.boot = lambda drive: ironic.nodes["id-n1"].update(power_state="power off")
+
+        done(processor.modify(wanted).result())
+
+        assert self.is_rebuilt(ironic, wanted)
+
+    def test_that_ironic_finds_invalid_leaves_the_node_as_it_was(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make, wanted: BareMetalSliver
+    ) -> None:
+        before = deepcopy(ironic.nodes["id-n1"])
+        ironic.unfit = {"deploy": "no image_source"}
+
+        outcome = processor.modify(wanted).result()
+
+        assert kind(outcome)[1] == "DriverError"
+        assert outcome.error
+        assert "deploy: no image_source" in outcome.error.message
+        assert ironic.nodes["id-n1"] == before
+        assert len(ironic.drives) == 1
+        done(processor.modify(metal(root_device={"serial": "S1"})).result())
+        assert processor.unfinished() == ()
+
+    @pytest.mark.parametrize(
+        ("values", "why"),
+        [
+            ({"maintenance": True, "maintenance_reason": "new disks"}, "new disks"),
+            ({"provision_state": "rescue"}, "is rescue"),
+            ({"provision_state": "rescue failed"}, "is rescue failed"),
+        ],
+    )
+    def test_in_a_state_in_which_ironic_deploys_nothing_is_refused_at_once(
+        self,
+        processor: HandlerProcessor,
+        ironic: Ironic,
+        wanted: BareMetalSliver,
+        values: dict[str, Any],
+        why: str,
+    ) -> None:
+        ironic.nodes["id-n1"].update(values)
+
+        for future in (processor.modify(wanted), processor.poa(REF, "rebuild")):
+            outcome = future.result()
+            assert kind(outcome)[1] == "Conflict"
+            assert outcome.error
+            assert why in outcome.error.message
+        assert ironic.changes() == []
+
+    @pytest.mark.parametrize("fault", [Lost(), (400, refusal("no")), (503, refusal("no"))])
+    @pytest.mark.parametrize(
+        ("where", "times"),
+        [(("PATCH", "id-n1"), 9), (PROVISION, 9), (("GET", "validate"), 9)],
+    )
+    def test_that_gets_no_good_answer_is_gone_on_with_to_its_end(
+        self,
+        processor: HandlerProcessor,
+        ironic: Ironic,
+        wanted: BareMetalSliver,
+        where: tuple[str, str],
+        times: int,
+        fault: Any,
+    ) -> None:
+        ironic.faults[where] = [fault] * times
+
+        outcome = processor.modify(wanted).result()
+        assert not outcome.ok
+        assert outcome.left
+        ironic.faults.clear()
+        for future in processor.recover():
+            done(future.result())
+
+        assert self.is_rebuilt(ironic, wanted)
+
+    def test_whose_end_could_not_be_noted_is_done_again(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        """Who finds an active node that is to be rebuilt cannot know that it was."""
+
+        def refuse_the_next(drive: dict[str, Any]) -> None:
+            ironic.faults["PATCH", "id-n1"] = [(400, refusal("no"))]
+
+        ironic.boot = refuse_the_next
+        assert not processor.modify(wanted).result().ok
+        assert self.asked(ironic)["rebuild_due"] is True
+        observed = processor.probe(REF).result().observed
+        assert observed
+        assert "to be rebuilt" in observed.differences[0]
+
+        ironic.boot = lambda drive: None
+        done(processor.modify(wanted).result())
+
+        assert len(ironic.drives) == 3
+        assert self.is_rebuilt(ironic, wanted)
+
+    def test_that_fails_is_told_and_done_again_by_the_same_modification(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        ironic.ends["rebuild"] = "deploy failed"
+        ironic.nodes["id-n1"]["last_error"] = "no route to image"
+
+        outcome = processor.modify(wanted).result()
+
+        assert kind(outcome)[1] == "DriverError"
+        assert outcome.error
+        assert "no route to image" in outcome.error.message
+        assert "rebuild node" in outcome.left[0]
+        ironic.ends["rebuild"] = "active"
+        done(processor.modify(wanted).result())
+        assert self.is_rebuilt(ironic, wanted)
+        assert processor.unfinished() == ()
+
+    def test_that_failed_is_done_again_by_the_action(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        ironic.ends["rebuild"] = "deploy failed"
+        assert not processor.modify(wanted).result().ok
+        ironic.ends["rebuild"] = "active"
+
+        done(processor.poa(REF, "rebuild").result())
+
+        assert self.is_rebuilt(ironic, wanted)
+
+    def test_that_failed_is_deleted(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        ironic.ends["rebuild"] = "deploy failed"
+        assert not processor.modify(wanted).result().ok
+
+        done(processor.delete(REF).result())
+
+        assert is_untouched(ironic)
+
+    @pytest.mark.parametrize("state", ["deploying", "wait call-back"])
+    def test_that_is_under_way_is_waited_for(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver, state: str
+    ) -> None:
+        """As after a kill: it is not asked for twice."""
+        self.begun(ironic, wanted, state)
+        drives = len(ironic.drives)
+
+        done(processor.modify(wanted).result())
+
+        assert len(ironic.drives) == drives
+        assert ironic.changes() == [("PATCH", "id-n1")]
+        assert "rebuild_due" not in self.asked(ironic)
+
+    def test_with_other_values_than_the_one_under_way_comes_after_it(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make, wanted: BareMetalSliver
+    ) -> None:
+        self.begun(ironic, metal(image="probe", root_device={"serial": "S1"}), "deploying")
+
+        done(processor.modify(wanted).result())
+
+        assert self.is_rebuilt(ironic, wanted)
+
+    def test_that_is_due_is_not_taken_for_what_others_did_to_the_node(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        self.begun(ironic, wanted, "unrescuing")
+
+        done(processor.modify(wanted).result())
+
+        assert ironic.changes().count(PROVISION) == 1
+        assert self.is_rebuilt(ironic, wanted)
+
+    def test_that_is_due_is_not_forgotten_by_a_modification_without_it(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver
+    ) -> None:
+        self.begun(ironic, wanted, "unrescuing")
+
+        outcome = processor.modify(wanted.model_copy(update={"rebuild": False})).result()
+
+        assert not outcome.ok
+        assert self.asked(ironic)["rebuild_due"] is True
+
+    def begun(self, ironic: Ironic, wanted: BareMetalSliver, state: str) -> None:
+        """Leave n1 as who was killed leaves it: marked, and in a state that ends as active."""
+        due = wanted.stamp().model_copy(update={"rebuild_due": True})
+        stamp = ironic.nodes["id-n1"]["extra"]["fabric-direct"]
+        stamp["asked"] = due.model_dump(mode="json", exclude_defaults=True)
+        ironic.nodes["id-n1"].update(provision_state=state)
+        # for longer than it is read before it is waited for
+        ironic.comes_to = [state] * 20 + ["active"]
+
+    @pytest.mark.parametrize("kind_of", ["marked", "failed"])
+    def test_is_not_undone_once_it_is_marked(
+        self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver, kind_of: str
+    ) -> None:
+        if kind_of == "marked":
+            ironic.faults[PROVISION] = [(400, refusal("no"))]
+        else:
+            ironic.ends["rebuild"] = "deploy failed"
+        assert not processor.modify(wanted).result().ok
+
+        (outcome,) = (future.result() for future in processor.recover(undo=True))
+
+        assert kind(outcome)[1] == "Unsupported"
+        assert outcome.error
+        assert "cannot be undone" in outcome.error.message
+        assert self.asked(ironic)["rebuild_due"] is True
 
 
 class TestWhatElse:

@@ -48,7 +48,8 @@ class System:
         self.process: subprocess.Popen[bytes] | None = None
 
     def boot(self, drive: dict[str, Any]) -> None:
-        """Start it as a system that has read its config drive."""
+        """Start it as a system that has read its config drive, in place of another one."""
+        self.end()
         self.drives.append(drive)
         config = cloud_config(drive)
         key = config["ssh_keys"]["ed25519_private"]
@@ -62,6 +63,7 @@ class System:
         if self.process:
             self.process.terminate()
             self.process.wait()
+            self.process = None
 
 
 def cloud_config(drive: dict[str, Any]) -> dict[str, Any]:
@@ -210,6 +212,94 @@ def test_a_deletion_forgets_the_key_while_the_node_says_where_it_was(
 
     assert left == [[]]
     assert known(site) == []
+
+
+def test_a_rebuilt_node_is_logged_in_to_by_a_new_host_key(
+    processor: HandlerProcessor, site: Site, system: System
+) -> None:
+    done(processor.create(metal()).result())
+    other = new_key(site.state_dir / "other")
+
+    outcome = done(processor.modify(metal(ssh_keys=[other], rebuild=True)).result())
+
+    first, second = (cloud_config(drive)["ssh_keys"]["ed25519_public"] for drive in system.drives)
+    assert first != second
+    assert known(site) == [f"[127.0.0.1]:{system.server.port} {second}"]
+    assert outcome.observed
+    assert outcome.observed.guest
+    assert outcome.observed.guest.ssh_host_key == second
+    assert other in system.server.keys.read_text()
+    assert KEY not in system.server.keys.read_text()
+
+    done(processor.poa(REF, "rebuild").result())
+    assert len({cloud_config(drive)["ssh_keys"]["ed25519_public"] for drive in system.drives}) == 3
+
+
+def test_a_system_that_is_still_the_former_one_is_not_taken_for_a_rebuilt_one(
+    processor: HandlerProcessor, ironic: Ironic, system: System
+) -> None:
+    """An API that says yes and does nothing does not bring the host key that was made for it."""
+    done(processor.create(metal()).result())
+    ironic.boot = lambda drive: None
+
+    outcome = processor.modify(metal(ssh_keys=[], rebuild=True)).result()
+    acted = processor.poa(REF, "rebuild").result()
+
+    for each in (outcome, acted):
+        assert each.error
+        assert "is not the pinned one" in each.error.message
+    assert any(left.startswith("system") for left in outcome.left)
+    ironic.boot = system.boot
+    done(processor.poa(REF, "rebuild").result())
+    for future in processor.recover():
+        done(future.result())
+
+
+def test_a_rebuilt_node_is_known_at_the_addresses_that_it_has_then(
+    processor: HandlerProcessor, site: Site, system: System, ironic: Ironic
+) -> None:
+    ironic.ports.append({"uuid": "p2", "address": "52:54:00:00:00:02", "node_uuid": "id-n1"})
+    nics = [{"id": "nic1", "ipv4": "127.0.0.1/8"}, {"id": "nic2", "ipv4": "192.0.2.5/24"}]
+    done(processor.create(metal(nics=nics)).result())
+    assert [line.split(":")[0] for line in known(site)] == ["[127.0.0.1]", "[192.0.2.5]"]
+
+    done(processor.modify(metal(rebuild=True)).result())
+
+    new = cloud_config(system.drives[-1])["ssh_keys"]["ed25519_public"]
+    assert known(site) == [f"[127.0.0.1]:{system.server.port} {new}"]
+
+
+def test_a_rebuilt_node_gets_no_address_of_another(
+    processor: HandlerProcessor, site: Site, system: System, ironic: Ironic
+) -> None:
+    done(processor.create(metal()).result())
+    pin(site, f"[192.0.2.5]:{system.server.port}", new_host_key().public)
+    before = known(site)
+    nics = [{"id": "nic1", "ipv4": "192.0.2.5/24"}]
+
+    outcome = processor.modify(metal(nics=nics, rebuild=True)).result()
+
+    assert outcome.error
+    assert outcome.error.kind == "Conflict"
+    assert "a host key is pinned at 192.0.2.5" in outcome.error.message
+    assert (known(site), len(ironic.drives)) == (before, 1)
+
+
+def test_a_rebuilt_system_that_did_not_answer_is_waited_for_again(
+    processor: HandlerProcessor, ironic: Ironic, system: System
+) -> None:
+    """Ironic had ended: the node is not deployed once more, and not called ready without an answer."""
+    done(processor.create(metal()).result())
+    system.impostor = True
+    wanted = metal(ssh_keys=[], rebuild=True)
+    assert not processor.modify(wanted).result().ok
+
+    again = processor.modify(wanted).result()
+
+    assert not again.ok
+    assert again.error
+    assert "is not the pinned one" in again.error.message
+    assert len(ironic.drives) == 2
 
 
 def test_how_long_it_is_waited_for_is_no_difference(

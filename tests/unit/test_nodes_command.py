@@ -105,7 +105,7 @@ def test_a_driver_of_something_else_is_told(tmp_path: Path, words: list[str]) ->
 
     assert result.exit_code in {1, 2}
     assert "'linuxbridge'" in result.output
-    assert "lacks examine, nodes, power, set_power" in result.output
+    assert "lacks examine, nodes, power, rebuild, set_power" in result.output
 
 
 def test_a_driver_that_fails_is_told(run: Callable[..., Result], fakes: Substrate) -> None:

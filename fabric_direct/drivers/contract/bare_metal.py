@@ -94,7 +94,8 @@ class BareMetalDriver(ServiceDriver, Protocol):
     with what was begun; ``remove`` takes it away, waits until it is clean, and gives it up. A node that
     cannot be cleaned keeps its stamp, and is told by ``leftovers``. ``find`` returns a node that is
     deployed, whether it is on or off. A sliver that leaves its ``node`` open, and one that names the
-    node that it has, do not differ: placement names it.
+    node that it has, do not differ: placement names it. ``check`` allows a sliver with ``rebuild`` what
+    only a deployment sets; ``apply`` does not.
     """
 
     def apply(self, sliver: Any, access: NodeAccess = NodeAccess()) -> Service:
@@ -102,6 +103,18 @@ class BareMetalDriver(ServiceDriver, Protocol):
 
         :param access: used by a deployment that this call begins.
         :raises NoHost: if no node that fits is free.
+        """
+
+    def rebuild(self, sliver: Any, access: NodeAccess = NodeAccess()) -> Service:
+        """Deploy the sliver's node anew as the sliver says, or go on with a rebuild that was begun.
+
+        What is on its disk is lost. Before anything of that, the stamp says the sliver, and that a
+        rebuild is due: that differs until the node was seen to be deployed, and on.
+
+        :param access: used by a deployment that this call begins.
+        :raises NotFound: if the sliver has no node.
+        :raises InvalidSliver: if what differs is not what a deployment sets, or the node does not fit.
+        :raises Conflict: if the node is in a state, or in maintenance, in which nothing is deployed.
         """
 
     @reads

@@ -10,6 +10,9 @@ from fabric_direct.site.config import Site
 _GIB = 1024
 MOST_NAMED = 5
 """Nodes that a message names."""
+_DEPLOYED = frozenset({"image", "nics", "ssh_keys", "boot_script"})
+"""Fields that a deployment sets, on whichever node. The name is changed without one, too."""
+_REBUILD = "set rebuild: true, which ends what is on its disk"
 
 
 def choose(nodes: Sequence[BareMetalNode], sliver: BareMetalSliver) -> tuple[BareMetalNode, ...]:
@@ -69,6 +72,8 @@ def _differences(wanted: BareMetalSliver, node: BareMetalNode) -> Iterator[str]:
     if node.stamp is None:
         yield "its stamp does not say what was asked for"
         return
+    if node.stamp.rebuild_due:
+        yield f"node {node.name} is to be rebuilt: that was begun, and not seen to end"
     yield from (f"{field} differs" for field in differing(wanted, node.stamp))
 
 
@@ -84,21 +89,52 @@ def differing(wanted: BareMetalSliver, stamp: BareMetalStamp) -> Iterator[str]:
         yield "boot_script"
 
 
-def refuse_fixed(wanted: BareMetalSliver, node: BareMetalNode) -> None:
+def needs_deployment(wanted: BareMetalSliver, stamp: BareMetalStamp) -> bool:
+    """Return whether a node has to be deployed anew to become what a sliver asks for."""
+    return stamp.rebuild_due or not _DEPLOYED.isdisjoint(differing(wanted, stamp))
+
+
+def refuse_fixed(wanted: BareMetalSliver, node: BareMetalNode, *, rebuild: bool = False) -> None:
     """Raise InvalidSliver if a field differs from the node's stamp, and is fixed once it is deployed.
 
     A node without a stamp that can be read, and one that is named by it, are not refused.
+
+    :param node: with its ports, if it may be rebuilt.
+    :param rebuild: whether it may be: then it must fit the sliver, and what a deployment sets is free.
     """
-    fields = [*differing(wanted, node.stamp)] if node.stamp else []
-    if node.stamp and wanted.node not in {None, node.name}:
-        fields.insert(0, "node")
-    for field in fields:
-        if field != "name":
-            raise InvalidSliver(
-                "cannot be changed on a node that is deployed",
-                field=field,
-                remedy="delete the sliver and create it again, or change it within its system",
-            )
+    stamp = node.stamp
+    if stamp is None:
+        return
+    for field in _fixed(wanted, node, stamp, rebuild=rebuild):
+        remedy = _REBUILD if field in _DEPLOYED else "delete the sliver and create it again"
+        raise InvalidSliver(
+            "cannot be changed on a node that is deployed",
+            field=field,
+            remedy=f"{remedy}, or change it within its system",
+        )
+    if rebuild:
+        _refuse_unfit(wanted, node)
+    elif stamp.rebuild_due and node.condition is NodeCondition.ACTIVE:
+        raise InvalidSliver(
+            f"a rebuild of node {node.name} was begun, and not seen to end",
+            field="rebuild",
+            remedy=f"{_REBUILD}, or delete the sliver",
+        )
+
+
+def _fixed(
+    wanted: BareMetalSliver, node: BareMetalNode, stamp: BareMetalStamp, *, rebuild: bool
+) -> Iterator[str]:
+    """Yield the fields that differ, and must not."""
+    if wanted.node not in {None, node.name}:
+        yield "node"
+    free = {"name", *_DEPLOYED} if rebuild else {"name"}
+    yield from (field for field in differing(wanted, stamp) if field not in free)
+
+
+def _refuse_unfit(wanted: BareMetalSliver, node: BareMetalNode) -> None:
+    for field, why in unfit(node, wanted.needs):
+        raise InvalidSliver("its node does not fit", field=field, why=why)
 
 
 def never(nodes: Sequence[BareMetalNode], needs: NodeNeeds) -> InvalidSliver:

@@ -50,7 +50,7 @@ class FakeNodes:
         if node is None:
             choose(self.all(), sliver)
         else:
-            refuse_fixed(sliver, node)
+            refuse_fixed(sliver, node, rebuild=sliver.rebuild)
 
     def find(self, sliver_id: str) -> Service | None:
         """Return the node that the sliver has."""
@@ -67,12 +67,30 @@ class FakeNodes:
         """Give a node to the sliver, or its stamp what can be changed."""
         self.check(sliver)
         node = self.of(sliver.id) or choose(self.all(), sliver)[0]
-        stamp = sliver.stamp(node.stamp)
+        refuse_fixed(sliver, node)
         if node.condition is not NodeCondition.ACTIVE:
-            access.host_key()
-            node = replace(node, condition=NodeCondition.ACTIVE, state="active", power="on")
-        self._there[node.name] = replace(node, tenant=sliver.id, sliver=sliver.id, stamp=stamp)
+            return self._deployed(node, sliver, access)
+        self._there[node.name] = replace(node, stamp=sliver.stamp(node.stamp))
         return node_service(self._there[node.name])
+
+    def rebuild(self, sliver: BareMetalSliver, access: NodeAccess) -> Service:
+        """Make the node one that was just deployed for the sliver."""
+        refuse_unknown_image(self._site, sliver)
+        node = self._needed(sliver.id)
+        refuse_fixed(sliver, node, rebuild=True)
+        return self._deployed(node, sliver, access)
+
+    def _deployed(
+        self, node: BareMetalNode, sliver: BareMetalSliver, access: NodeAccess
+    ) -> Service:
+        """Have the sliver's system on a node, and nothing of one that was there before."""
+        access.host_key()
+        self._substrate.keys.pop(sliver.id, None)
+        self._substrate.inside.pop(sliver.id, None)
+        node = replace(node, condition=NodeCondition.ACTIVE, state="active", power="on", why="")
+        node = replace(node, tenant=sliver.id, sliver=sliver.id, stamp=sliver.stamp())
+        self._there[node.name] = node
+        return node_service(node)
 
     def remove(self, sliver_id: str) -> None:
         """Take the node away and clean it, unless it is one that cannot be cleaned."""

@@ -146,6 +146,10 @@ class FakeService(Fake):
         """Return whether the sliver's node is on."""
         return self._nodes.power(sliver_id)
 
+    def rebuild(self, sliver: BareMetalSliver, access: NodeAccess = NodeAccess()) -> Service:  # noqa: B008 - it is frozen
+        """Deploy the sliver's node anew."""
+        return self._nodes.rebuild(sliver, access)
+
     def set_power(self, sliver_id: str, power: PowerChange, *, hard: bool = False) -> None:  # noqa: ARG002
         """Switch the sliver's node."""
         self._nodes.set_power(sliver_id, power)

@@ -9,6 +9,9 @@ from fabric_direct.drivers.contract.node_choice import nic_macs
 from fabric_direct.model.bare_metal import BareMetalSliver, NodeNic
 from fabric_direct.site.config import NodeImage
 
+_OF_DEPLOYMENT = frozenset(
+    {"display_name", "kernel", "ramdisk", "ramdisk_kernel_arguments", "root_device"}
+)
 _ALGORITHMS = {64: "sha256", 128: "sha512"}
 """Of a checksum, by the number of its hexadecimal digits."""
 
@@ -19,6 +22,16 @@ def instance_info(sliver: BareMetalSliver, image: NodeImage) -> dict[str, Any]:
     if sliver.root_device:
         info["root_device"] = sliver.root_device.model_dump(exclude_none=True)
     return info
+
+
+def deployed_info(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of ``instance_info`` that says what is deployed, and on which disk.
+
+    Ironic keeps it from one deployment to the next, and adds to it what it finds out about the image
+    (``image_type``).
+    """
+    ours = (key for key in info if key in _OF_DEPLOYMENT or key.startswith("image_"))
+    return {key: info[key] for key in ours}
 
 
 def _image(image: NodeImage) -> dict[str, Any]:

@@ -3,16 +3,20 @@
 ::
 
     apply    allocation → stamp, instance_info → validated → deployed with a config drive
+    rebuild  stamp that says that it is due → validated → deployed anew → stamp that says so no more
     remove   taken away → cleaned → stamp removed; or allocation given up, if nothing is deployed
 
 The allocation has the stamp from the request that makes it, and a name that tells site and sliver: it is
 found again by that. The node's own stamp stays until the node was seen to be available again.
+
+An active node does not tell whether it was rebuilt: its stamp does.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from openstack.baremetal.v1.allocation import Allocation
@@ -30,6 +34,8 @@ from fabric_direct.drivers.contract.bare_metal import (
 from fabric_direct.drivers.contract.network_services import Service
 from fabric_direct.drivers.contract.node_choice import (
     choose,
+    differing,
+    needs_deployment,
     node_differences,
     refuse_fixed,
     refuse_unknown_image,
@@ -37,7 +43,7 @@ from fabric_direct.drivers.contract.node_choice import (
 )
 from fabric_direct.drivers.contract.node_service import node_service, stamped_node
 from fabric_direct.drivers.contract.stamped import Stamped
-from fabric_direct.drivers.ironic.deployment import config_drive, instance_info
+from fabric_direct.drivers.ironic.deployment import config_drive, deployed_info, instance_info
 from fabric_direct.drivers.ironic.reading import (
     STAMP,
     by_node,
@@ -46,7 +52,13 @@ from fabric_direct.drivers.ironic.reading import (
     stamp_of,
 )
 from fabric_direct.drivers.ironic.requests import once_unlocked
-from fabric_direct.drivers.ironic.states import AVAILABLE, can_be_deleted
+from fabric_direct.drivers.ironic.states import (
+    ACTIVE,
+    AVAILABLE,
+    can_be_deleted,
+    can_be_rebuilt,
+    is_being_deployed,
+)
 from fabric_direct.drivers.openstack.client.errors import if_there, make_once, translated, unclear
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
@@ -115,7 +127,10 @@ class IronicBareMetal:
         if node is None:
             choose(self.nodes(), sliver)
         else:
-            refuse_fixed(sliver, node)
+            refuse_fixed(sliver, self._whole(node), rebuild=sliver.rebuild)
+            due = node.stamp and sliver.rebuild and needs_deployment(sliver, node.stamp)
+            if due and node.condition is not NodeCondition.CHANGING:
+                self._refuse_rebuild(node)
 
     def find(self, sliver_id: str) -> Service | None:
         """Return the node that is deployed and carries the sliver's stamp."""
@@ -167,17 +182,44 @@ class IronicBareMetal:
             node = None
         node = node or self._reserve(sliver)
         if node.condition is NodeCondition.CHANGING:
+            deploying = is_being_deployed(node.state)
             node = self._await(node, "to come to rest", self._rests)
+            if not deploying:
+                refuse_fixed(sliver, node)
         if node.condition is NodeCondition.ACTIVE:
-            self._stamp(node, sliver, {"display_name": sliver.name})
+            self._stamp(node, sliver.stamp(node.stamp), {"display_name": sliver.name})
         elif node.condition in {NodeCondition.RESERVED, NodeCondition.FAILED}:
-            self._deploy(node, sliver, access)
+            self._deploy(node, sliver, access, "active")
         else:
             raise Conflict(
                 f"node {node.name} of {sliver.id} is {node.condition}",
                 why=node.why,
                 remedy="delete the sliver, and create it again",
             )
+        return self._service(self._needed(sliver.id))
+
+    def rebuild(self, sliver: BareMetalSliver, access: NodeAccess = NodeAccess()) -> Service:  # noqa: B008 - it is frozen
+        """Deploy the sliver's node anew as the sliver says, or go on with a rebuild that was begun.
+
+        One that is under way is waited for, and is this one if the stamp says the same. A deployment
+        that is refused before it could begin leaves the stamp as it was.
+        """
+        refuse_unknown_image(self._site, sliver)
+        node = self._needed(sliver.id)
+        refuse_fixed(sliver, self._whole(node), rebuild=True)
+        was = node.stamp
+        begun = was is not None and was.rebuild_due and not any(differing(sliver, was))
+        begun = begun and is_being_deployed(node.state)
+        if node.condition is NodeCondition.CHANGING:
+            node = self._await(node, "to come to rest", self._rests)
+        if begun and node.state == ACTIVE:
+            self._switch_on(node, sliver.id)
+        else:
+            self._refuse_rebuild(node)
+            self._deploy(node, sliver, access, "rebuild")
+        node = self._needed(sliver.id)
+        if node.stamp and node.stamp.rebuild_due:
+            self._stamp(node, node.stamp.model_copy(update={"rebuild_due": False}))
         return self._service(self._needed(sliver.id))
 
     def remove(self, sliver_id: str) -> None:
@@ -255,19 +297,32 @@ class IronicBareMetal:
         wait_until("Ironic to allocate a node", so, timeout=time_left(self._site.limits.call))
         return ended[0]
 
-    def _deploy(self, node: BareMetalNode, sliver: BareMetalSliver, access: NodeAccess) -> None:
-        image = self._site.ironic.images[sliver.image]
-        self._stamp(node, sliver, instance_info(sliver, image))
-        with translated(f"validate node {node.name}", self._where):
-            found = self._api.validate_node(node.id, required=None)
-        for name in _VALIDATED:
-            if name in found and found[name].result is False:
-                raise DriverError(
-                    f"node {node.name} cannot be deployed", why=f"{name}: {found[name].reason}"
-                )
-        self._provision(
-            node, "active", config_drive=config_drive(sliver, self._whole(node), access)
-        )
+    def _refuse_rebuild(self, node: BareMetalNode) -> None:
+        """Raise Conflict if Ironic would refuse to deploy a node anew."""
+        found = self._get(node.id)
+        if found.is_maintenance:
+            raise Conflict(
+                f"node {node.name} is in maintenance",
+                why=node.why,
+                remedy="end that, and ask again",
+            )
+        if not can_be_rebuilt(found.provision_state):
+            raise Conflict(f"node {node.name} is {found.provision_state}: it cannot be rebuilt")
+
+    def _deploy(
+        self, node: BareMetalNode, sliver: BareMetalSliver, access: NodeAccess, target: str
+    ) -> None:
+        """Deploy a node; the stamp says that a rebuild is due, since its state would not tell."""
+        former = deployed_info(self._get(node.id).instance_info or {})
+        info = instance_info(sliver, self._site.ironic.images[sliver.image])
+        stamp = sliver.stamp().model_copy(update={"rebuild_due": target == "rebuild"})
+        self._stamp(node, stamp, info, former.keys() - info.keys())
+        if why := self._invalid(node):
+            if node.condition is NodeCondition.ACTIVE and node.stamp:
+                self._stamp(node, node.stamp, former, info.keys() - former.keys())
+            raise DriverError(f"node {node.name} cannot be deployed", why=why)
+        drive = config_drive(sliver, self._whole(node), access)
+        self._provision(node, target, config_drive=drive)
 
         def so(found: Node) -> bool:
             now = self._read(found)
@@ -275,8 +330,18 @@ class IronicBareMetal:
                 raise DriverError(f"node {now.name} was not deployed", why=now.why)
             return now.condition is NodeCondition.ACTIVE
 
-        if self._await(node, "to be active", so).power != "on":
-            self.set_power(sliver.id, "on")
+        self._switch_on(self._await(node, "to be active", so), sliver.id)
+
+    def _switch_on(self, node: BareMetalNode, sliver_id: str) -> None:
+        if node.power != "on":
+            self.set_power(sliver_id, "on")
+
+    def _invalid(self, node: BareMetalNode) -> str:
+        """Return why a node cannot be deployed as ``instance_info`` says; empty if it can."""
+        with translated(f"validate node {node.name}", self._where):
+            found = self._api.validate_node(node.id, required=None)
+        bad = (name for name in _VALIDATED if name in found and found[name].result is False)
+        return next((f"{name}: {found[name].reason}" for name in bad), "")
 
     def _take_away(self, node: BareMetalNode) -> None:
         """Delete what is deployed, if anything is, and wait until the node is clean."""
@@ -319,17 +384,25 @@ class IronicBareMetal:
         for unanswered in noted:
             unanswered.known()
 
-    def _stamp(self, node: BareMetalNode, sliver: BareMetalSliver, info: dict[str, Any]) -> None:
-        allocation = self._allocation(sliver.id)
+    def _stamp(
+        self,
+        node: BareMetalNode,
+        stamp: BareMetalStamp,
+        info: Mapping[str, Any] = MappingProxyType({}),
+        stale: Iterable[str] = (),
+    ) -> None:
+        """Write the stamp and keys of ``instance_info`` at once; remove those that are stale."""
+        sliver = stamp.sliver.id
+        allocation = self._allocation(sliver)
         if allocation is None:
-            raise Conflict(f"node {node.name} is not allocated for {sliver.id} any more")
-        stamp = stamp_of(self._site.site, sliver.stamp(node.stamp))
-        value = stamp | {"allocation": allocation.id}
+            raise Conflict(f"node {node.name} is not allocated for {sliver} any more")
+        value = stamp_of(self._site.site, stamp) | {"allocation": allocation.id}
         changes = [{"op": "add", "path": f"/extra/{STAMP}", "value": value}]
         changes += [
             {"op": "add", "path": f"/instance_info/{key}", "value": each}
             for key, each in info.items()
         ]
+        changes += [{"op": "remove", "path": f"/instance_info/{key}"} for key in sorted(stale)]
         self._patch(node, changes)
 
     def _patch(self, node: BareMetalNode, changes: list[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from fabric_direct.drivers.contract.bare_metal import NodeCondition
 
+ACTIVE = "active"
 AVAILABLE = "available"
 MANAGEABLE = "manageable"
 
@@ -24,7 +25,7 @@ CONDITIONS: Mapping[str, NodeCondition] = {
     "deploy hold": NodeCondition.CHANGING,
     "deploy complete": NodeCondition.CHANGING,
     "deploy failed": NodeCondition.FAILED,
-    "active": NodeCondition.ACTIVE,
+    ACTIVE: NodeCondition.ACTIVE,
     "rebuild": NodeCondition.CHANGING,
     "rescue": NodeCondition.ACTIVE,
     "rescuing": NodeCondition.CHANGING,
@@ -71,6 +72,22 @@ _DELETABLE = frozenset(
         *("unrescue failed", "wait call-back", "deploy hold", "service failed", "service hold"),
     }
 )
+
+
+_DEPLOYING = frozenset({"deploying", "wait call-back", "deploy hold", "deploy complete", "rebuild"})
+
+
+def is_being_deployed(state: str) -> bool:
+    """Return whether a deployment, also a rebuild, is under way."""
+    return state in _DEPLOYING
+
+
+_REBUILDABLE = frozenset({ACTIVE, "deploy failed", "error"})
+
+
+def can_be_rebuilt(state: str) -> bool:
+    """Return whether Ironic takes a request to deploy a node in this state anew."""
+    return state in _REBUILDABLE
 
 
 def can_be_deleted(state: str) -> bool:

@@ -4,32 +4,48 @@
 
     create   node: reserved, deployed with a host key of ours, on → its system answers → verify
     modify   name → verify
+    rebuild  host key of addresses that it loses → node: deployed anew → its system answers → verify
     delete   host key → node: taken away, cleaned, given up → nothing is left
 
-Nothing is repaired: what differs on a node needs another deployment, which ends what runs there.
+Nothing is repaired: what differs on a node needs another deployment, which ends what is on its disk.
+Only a sliver, or an action, that says ``rebuild`` has that.
 """
 
-from typing import Any, ClassVar, cast
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, cast
 
+from pydantic import Field
+
+from fabric_direct.calls.read_cache import warn
 from fabric_direct.drivers.contract import BareMetalDriver, HostDrivers, Service
 from fabric_direct.drivers.contract.bare_metal import PowerChange
+from fabric_direct.drivers.contract.node_choice import needs_deployment
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.engine.step import Flow
-from fabric_direct.engine.verify import Verify
-from fabric_direct.errors import NotFound, NotVerified, Unsupported
+from fabric_direct.engine.verify import Awaited, Verified, Verify
+from fabric_direct.errors import InvalidSliver, NotFound, NotVerified, Unsupported
 from fabric_direct.handlers.action_data import Nothing, Reboot, action_data
-from fabric_direct.handlers.bare_metal.system import MakeNode, NodeSystem
+from fabric_direct.handlers.bare_metal.system import MakeNode, NodeSystem, RebuildNode
 from fabric_direct.handlers.guests.keys import Keys, add_keys, remove_keys
 from fabric_direct.handlers.guests.readiness import await_set_up
 from fabric_direct.handlers.handler import Repair, already_there, unknown_wish
 from fabric_direct.handlers.services.handler import NetworkServiceSliverHandler
 from fabric_direct.model import Frozen, Observed, Sliver, SliverRef, State
-from fabric_direct.model.bare_metal import BareMetalSliver
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
 from fabric_direct.site.config import Site
+
+
+class Rebuild(Frozen):
+    """What a rebuild needs and the stamp does not say."""
+
+    boot_script: Annotated[str, Field(max_length=32_768)] | None = None
+    """Run at the first boot; None: none is run."""
+
 
 _ACTIONS: dict[str, type[Frozen]] = {
     "addkey": Keys,
     "reboot": Reboot,
+    "rebuild": Rebuild,
     "removekey": Keys,
     "stamp": Nothing,
     "start": Nothing,
@@ -56,7 +72,7 @@ class BareMetalHandler(NetworkServiceSliverHandler):
 
     def create(self, sliver: Any) -> Flow:
         """Return what gives a node to the sliver, and waits for its system."""
-        system, found = NodeSystem(self._site, self._drivers, sliver), self._found(sliver)
+        system, found = self._system_of(sliver), self._found(sliver)
         system.refuse_unknown()
         if found is None:
             self._driver.check(sliver)
@@ -72,6 +88,41 @@ class BareMetalHandler(NetworkServiceSliverHandler):
             owns_everything=found is None,
         )
 
+    def modify(self, sliver: Any) -> Flow:
+        """Return what changes the name; for a sliver that says so, what deploys the node anew.
+
+        A rebuild has no way back: one that fails is gone on with. Who was killed when the node was
+        deployed may not have seen its system answer.
+        """
+        flow, stamp = super().modify(sliver), self._nodes.stamp(sliver.id)
+        if stamp is None or not sliver.rebuild:
+            return flow
+        system = self._system_of(sliver)
+        if needs_deployment(sliver, stamp):
+            return self._rebuilt(sliver, system, stamp)
+        found = self._driver.find(sliver.id)
+        runs = found is not None and found.state is State.RUNNING
+        return (
+            replace(flow, stages=(*flow.stages, tuple(system.awaited(Awaited)))) if runs else flow
+        )
+
+    def _rebuilt(self, sliver: BareMetalSliver, system: NodeSystem, stamp: BareMetalStamp) -> Flow:
+        former = self._system_of(stamp.sliver)
+        system.refuse_unknown()
+        system.refuse_known(former.address.addresses)
+        if stamp.boot_script_sha256 and sliver.boot_script is None:
+            with self._drivers.reads.active():
+                warn(
+                    "the sliver has no boot_script: none is run, as one was at the last deployment"
+                )
+        return Flow.of(
+            former.forget(system.address.addresses),
+            [RebuildNode(system, self._nodes, stamp.sliver)],
+            system.awaited(Awaited),
+            [Verified(lambda: self._read_back(sliver))],
+            before=None if stamp.rebuild_due else stamp.sliver,
+        )
+
     def delete(self, ref: SliverRef) -> Flow:
         """Return what forgets the host key, while the node says which addresses had it, and the rest."""
         system = self._system(ref)
@@ -80,14 +131,17 @@ class BareMetalHandler(NetworkServiceSliverHandler):
 
     def _system(self, ref: SliverRef) -> NodeSystem | None:
         stamp = self._nodes.stamp(ref.id)
-        return NodeSystem(self._site, self._drivers, stamp.sliver) if stamp else None
+        return self._system_of(stamp.sliver) if stamp else None
+
+    def _system_of(self, sliver: BareMetalSliver) -> NodeSystem:
+        return NodeSystem(self._site, self._drivers, sliver)
 
     def _compared(self, found: Service, wanted: Any) -> Observed:
         """Compare the node, and ask its system while it is on and can be logged in to."""
         observed = super()._compared(found, wanted)
         if wanted is None or found.state is not State.RUNNING:
             return observed
-        system = NodeSystem(self._site, self._drivers, wanted)
+        system = self._system_of(wanted)
         return system.seen(observed) if system.known else observed
 
     def reconcile(self, ref: SliverRef) -> Repair:
@@ -97,7 +151,10 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         :raises Unsupported: if nothing says what it should be.
         """
         repair = super().reconcile(ref)
-        why = "only another deployment changes it: delete the sliver and create it again"
+        why = (
+            "only another deployment changes it: the action rebuild, or, on another node, delete the "
+            "sliver and create it again"
+        )
         beyond = tuple(f"{each}; {why}" for each in repair.found.differences)
         return Repair(repair.sliver, repair.found, Flow.of(), beyond)
 
@@ -112,7 +169,7 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         )
 
     def act(self, ref: SliverRef, action: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Switch the node on or off, restart it, change who may log in to it, or return its stamp.
+        """Switch the node, deploy it anew, change who may log in to it, or return its stamp.
 
         :raises InvalidSliver: if there is no such action, or its data are wrong.
         :raises NotFound: if the sliver has no node.
@@ -120,6 +177,8 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         :raises Unsupported: if keys are to be changed, and the site cannot log in to the node.
         """
         given = action_data(_ACTIONS, action, data)
+        if action == "rebuild":
+            return self._rebuild(ref, given)
         if not self.exists(ref):
             left = ", ".join(self._driver.leftovers(ref.id))
             raise NotFound(f"sliver {ref.id} has no node that is deployed", why=left)
@@ -140,6 +199,32 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         if is_on == "on" and system:
             system.wait()
         return {"state": (State.RUNNING if is_on == "on" else State.STOPPED).value}
+
+    def _rebuild(self, ref: SliverRef, given: Rebuild) -> dict[str, Any]:
+        """Deploy the node anew as its stamp says; return its state when its system answers.
+
+        One whose last deployment failed is deployed, too.
+        """
+        stamp = self._nodes.stamp(ref.id)
+        if stamp is None:
+            if self._driver.leftovers(ref.id):
+                raise unknown_wish(ref, self.what)
+            raise NotFound(f"sliver {ref.id} has no node")
+        if stamp.boot_script_sha256 and "boot_script" not in given.model_fields_set:
+            raise InvalidSliver(
+                "the node was deployed with a boot script, which is kept nowhere",
+                field="data.boot_script",
+                remedy="give it, or another one, or null for none",
+            )
+        sliver = stamp.sliver.model_copy(update={"boot_script": given.boot_script})
+        system = self._system_of(sliver)
+        system.refuse_unknown()
+        self._nodes.rebuild(sliver, system.access())
+        back = self._read_back(sliver)
+        if back.differences:
+            raise NotVerified("the node differs when read back", why="; ".join(back.differences))
+        system.wait()
+        return {"state": State.RUNNING.value}
 
     def _stamp(self, ref: SliverRef) -> dict[str, Any]:
         stamp = self._nodes.stamp(ref.id)

@@ -1,6 +1,7 @@
 """The system of a node: the login that it is given at its deployment, and the wait for it."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import cast
 
 from fabric_direct.calls.read_cache import warn
@@ -14,13 +15,14 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.guests.boot import Boot
 from fabric_direct.drivers.guests.guest import Guest
+from fabric_direct.engine.field_changes import changed_fields
 from fabric_direct.engine.step import Step
 from fabric_direct.engine.verify import Await
 from fabric_direct.errors import Conflict, DriverError, Unsupported
 from fabric_direct.handlers.guests.host_key import ForgetGuest
 from fabric_direct.handlers.guests.readiness import Readiness
-from fabric_direct.handlers.services.steps import MakeService
-from fabric_direct.model import Observed
+from fabric_direct.handlers.services.steps import ChangeService, MakeService
+from fabric_direct.model import FieldChange, Observed
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.site.config import Site
 
@@ -103,15 +105,26 @@ class NodeSystem:
         )
         return observed.model_copy(update={"guest": answers, "interfaces": interfaces})
 
-    def forget(self) -> list[Step]:
-        """Return the step that forgets its host key, if one is pinned."""
-        driver = self.driver
-        pinned = driver is not None and driver.pins(self.address)
-        return [ForgetGuest(driver, self.address)] if driver and pinned else []
+    def forget(self, kept: Collection[str] = ()) -> list[Step]:
+        """Return the step that forgets its host key, if one is pinned.
 
-    def refuse_known(self) -> None:
-        """Raise Conflict if a host key is pinned at an address of a system that is not there yet."""
-        if self.driver and (known := self.driver.pins(self.address)):
+        :param kept: addresses at which it stays.
+        """
+        driver, address = self.driver, self._without(kept)
+        pinned = driver is not None and driver.pins(address)
+        return [ForgetGuest(driver, address)] if driver and pinned else []
+
+    def _without(self, left_out: Collection[str]) -> GuestAddress:
+        address = self.address
+        addresses = tuple(each for each in address.addresses if each not in left_out)
+        return replace(address, addresses=addresses)
+
+    def refuse_known(self, own: Collection[str] = ()) -> None:
+        """Raise Conflict if a host key is pinned at an address of a system that is not there yet.
+
+        :param own: addresses of the system that this one takes the place of.
+        """
+        if self.driver and (known := self.driver.pins(self._without(own))):
             raise Conflict(
                 f"a host key is pinned at {', '.join(known)}",
                 why="another guest of the site has this address, or had it",
@@ -124,12 +137,12 @@ class NodeSystem:
         if why := self._why_not:
             self._without_login(why, tell=False)
 
-    def awaited(self) -> list[Step]:
+    def awaited(self, step: type[Await] = Await) -> list[Step]:
         """Return the step that waits for it; warn if there can be none."""
         if why := self._why_not:
             self._without_login(why)
             return []
-        return [Await("system", self.wait)]
+        return [step("system", self.wait)]
 
     def wait(self) -> None:
         """Block until it is as far as is waited for; warn of what was not seen by then.
@@ -174,3 +187,25 @@ class MakeNode(MakeService):
         if driver := self._system.driver:
             driver.forget(self._system.address)
         super().undo()
+
+
+class RebuildNode(ChangeService):
+    """The sliver's node is deployed anew, as wanted; there is no way back to what was on its disk."""
+
+    def __init__(
+        self, system: NodeSystem, driver: BareMetalDriver, former: BareMetalSliver
+    ) -> None:
+        """Make the step.
+
+        :param former: the sliver as the node's stamp says it.
+        """
+        super().__init__(driver, system.sliver.id, lambda: system.sliver, "rebuild node")
+        self._system, self._former = system, former
+
+    def changes(self) -> tuple[FieldChange, ...]:
+        """Compare the sliver with what it was, without its boot script."""
+        return changed_fields(self._former, self._system.sliver.without_secrets())
+
+    def make(self) -> None:
+        """Deploy it anew, or go on with what was begun."""
+        cast(BareMetalDriver, self._driver).rebuild(self._system.sliver, self._system.access())
