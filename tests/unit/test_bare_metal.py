@@ -199,6 +199,18 @@ class TestCreate:
         winner = next(outcome.sliver.id for outcome in outcomes if outcome.ok)
         assert holders(fakes) == {"small": None, "big": winner}
 
+    def test_never_takes_away_a_node_that_is_deployed_otherwise(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        there = fakes.bare_metal
+        there["small"] = replace(there["small"], condition=NodeCondition.FAILED, state="error")
+
+        outcome = processor.create(metal(image="probe", rebuild=True)).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", "image")
+        assert holders(fakes) == {"small": "metal", "big": None}
+
     def test_goes_on_with_a_node_that_is_not_deployed_yet(
         self, processor: HandlerProcessor, fakes: Substrate, metal: Make
     ) -> None:
@@ -563,6 +575,26 @@ class TestARebuildThatIsDue:
         assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", "rebuild")
         assert not processor.create(metal()).result().ok
         assert fakes.calls["service.rebuild"] == 0
+
+    @pytest.mark.parametrize("condition", [NodeCondition.FAILED, NodeCondition.CHANGING])
+    @pytest.mark.parametrize("asked", [{}, {"image": "probe"}])
+    def test_is_not_gone_on_with_by_a_creation_which_would_take_the_node_away_if_it_fails(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        metal: Make,
+        condition: NodeCondition,
+        asked: dict[str, Any],
+    ) -> None:
+        node = replace(fakes.bare_metal["small"], condition=condition, state="deploying")
+        fakes.bare_metal["small"] = node
+
+        outcome = processor.create(metal(rebuild=True, **asked)).result()
+
+        assert error_of(outcome)[1] == "Conflict"
+        assert outcome.error
+        assert "modify it with rebuild: true" in outcome.error.message
+        assert fakes.bare_metal["small"] == node
 
     def test_is_gone_on_with_by_the_same_modification(
         self, processor: HandlerProcessor, fakes: Substrate, metal: Make

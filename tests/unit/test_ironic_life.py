@@ -732,6 +732,20 @@ class TestRebuild:
         # for longer than it is read before it is waited for
         ironic.comes_to = [state] * 20 + ["active"]
 
+    def test_that_was_due_already_is_not_undone_either(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make, wanted: BareMetalSliver
+    ) -> None:
+        """As after an action whose process was killed: the journal does not know it."""
+        self.begun(ironic, metal(root_device={"serial": "S1"}), "active")
+        ironic.comes_to.clear()
+        ironic.faults["PATCH", "id-n1"] = [(400, refusal("no"))]
+        assert not processor.modify(wanted).result().ok
+
+        (outcome,) = (future.result() for future in processor.recover(undo=True))
+
+        assert kind(outcome)[1] == "Unsupported"
+        assert len(ironic.drives) == 1
+
     @pytest.mark.parametrize("kind_of", ["marked", "failed"])
     def test_is_not_undone_once_it_is_marked(
         self, processor: HandlerProcessor, ironic: Ironic, wanted: BareMetalSliver, kind_of: str

@@ -71,12 +71,20 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         self._nodes = cast(BareMetalDriver, self._driver)
 
     def create(self, sliver: Any) -> Flow:
-        """Return what gives a node to the sliver, and waits for its system."""
+        """Return what gives a node to the sliver, and waits for its system.
+
+        A node that is to be rebuilt was not left by a creation, which takes away what it fails to make.
+        """
+        sliver = sliver.model_copy(update={"rebuild": False})
         system, found = self._system_of(sliver), self._found(sliver)
         system.refuse_unknown()
         if found is None:
+            stamp = self._nodes.stamp(sliver.id)
+            if stamp and stamp.rebuild_due:
+                remedy = "modify it with rebuild: true, or delete it first"
+                raise already_there(sliver, why="its node is to be rebuilt", remedy=remedy)
             self._driver.check(sliver)
-            if self._nodes.stamp(sliver.id) is None:
+            if stamp is None:
                 system.refuse_known()
         elif differs := self._driver.differences(sliver):
             raise already_there(sliver, where=found.source, why="; ".join(differs))
@@ -120,7 +128,7 @@ class BareMetalHandler(NetworkServiceSliverHandler):
             [RebuildNode(system, self._nodes, stamp.sliver)],
             system.awaited(Awaited),
             [Verified(lambda: self._read_back(sliver))],
-            before=None if stamp.rebuild_due else stamp.sliver,
+            before=stamp.sliver,
         )
 
     def delete(self, ref: SliverRef) -> Flow:
@@ -220,9 +228,9 @@ class BareMetalHandler(NetworkServiceSliverHandler):
         system = self._system_of(sliver)
         system.refuse_unknown()
         self._nodes.rebuild(sliver, system.access())
-        back = self._read_back(sliver)
-        if back.differences:
-            raise NotVerified("the node differs when read back", why="; ".join(back.differences))
+        self._drivers.reads.invalidate()
+        if differs := self._driver.differences(sliver):
+            raise NotVerified("the node differs when read back", why="; ".join(differs))
         system.wait()
         return {"state": State.RUNNING.value}
 
