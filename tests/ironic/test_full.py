@@ -20,7 +20,7 @@ from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from tests.absent import absent
-from tests.ironic.conftest import DEPLOYED_ADDRESS, IMAGES, LAB, STATE, Make, lab, ssh
+from tests.ironic.conftest import DEPLOYED_ADDRESS, IMAGES, LAB, STATE, Make, lab, new_key, ssh
 from tests.outcomes import done
 
 pytestmark = [pytest.mark.xdist_group("machine3"), pytest.mark.timeout(3600)]
@@ -152,6 +152,40 @@ def test_a_disk_is_deployed_reached_changed_and_cleaned(
 
     assert NodeCondition.CLEANING in watch.conditions
     assert lab("disk", machine).strip() == ""
+    assert is_free(ironic, site)
+
+
+def test_a_disk_is_deployed_anew(
+    processor: HandlerProcessor,
+    machine: str,
+    ironic: Proxy,
+    site: Site,
+    wanted: BareMetalSliver,
+    key: Path,
+    tmp_path: Path,
+) -> None:
+    """The same node, without a cleaning, with another key and boot script, and what it had is gone."""
+    second = new_key(tmp_path / "second-key")
+    changes = {
+        "ssh_keys": (second.with_suffix(".pub").read_text().strip(),),
+        "boot_script": "#!/bin/sh\necho is here >/root/boot-script\n",
+        "rebuild": True,
+    }
+    done(processor.create(wanted).result())
+    assert "was here" in ssh(key, DEPLOYED_ADDRESS, "cat /root/boot-script; touch /root/left; sync")
+
+    with Watch(site) as watch:
+        done(processor.modify(wanted.model_copy(update=changes)).result())
+
+    assert NodeCondition.CHANGING in watch.conditions
+    assert NodeCondition.CLEANING not in watch.conditions
+    said = ssh(
+        second, DEPLOYED_ADDRESS, "cat /root/boot-script; ls /root; cat .ssh/authorized_keys"
+    )
+    assert said.startswith("is here\n")
+    assert "left" not in said
+    assert key.with_suffix(".pub").read_text().split()[1] not in said
+    done(processor.delete(REF).result())
     assert is_free(ironic, site)
 
 

@@ -220,7 +220,7 @@ class BareMetalHandler(NetworkServiceSliverHandler):
             raise NotFound(f"sliver {ref.id} has no node")
         if stamp.boot_script_sha256 and "boot_script" not in given.model_fields_set:
             raise InvalidSliver(
-                "the node was deployed with a boot script, which is kept nowhere",
+                "the node was deployed with a boot script, which is in no stamp",
                 field="data.boot_script",
                 remedy="give it, or another one, or null for none",
             )
