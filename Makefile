@@ -130,7 +130,7 @@ demo-network: lab network ## two VMs on two switches: a segment, routed networks
 	$(NETWORK) workers
 	$(SUDO) examples/stitched/demo
 
-test-ironic: ironic ## the tests on an Ironic that is set up here: emulated machines, fake hardware (4 min; disks too with FULL=1: 20 min)
+test-ironic: ironic ## the tests on an Ironic that is set up here: emulated machines, fake hardware (4 min; VIFs too with NEUTRON=1; disks too with FULL=1: 20 min)
 	$(SUDO) $(KEEPING) env FULL=$(FULL) $(PYTHON) -m pytest -p no:cacheprovider tests/ironic $(PYTEST_ARGS)
 
 test-ironic-share: ironic ## lives of a machine and of nodes on that Ironic, one for two slivers, one that is killed (2 min)
@@ -250,8 +250,8 @@ network: .venv/installed
 
 ironic: .venv/installed
 	$(IRONIC) install
-	$(IRONIC) build $(if $(FULL),--full)
-	$(IRONIC) up $(if $(FULL),--full)
+	$(IRONIC) build $(if $(FULL),--full) $(if $(NEUTRON),--neutron)
+	$(IRONIC) up $(if $(FULL),--full) $(if $(NEUTRON),--neutron)
 
 ironic-down: ## end that Ironic; nothing of it goes on
 	$(IRONIC) down
