@@ -1,6 +1,7 @@
 """Bare-metal slivers: a whole machine, deployed for the sliver and cleaned after it."""
 
 import hashlib
+from collections.abc import Mapping
 from ipaddress import IPv4Interface, IPv6Interface
 from typing import Annotated, Any, Literal, Self
 
@@ -31,6 +32,7 @@ from fabric_direct.model.vm import NodeSliver, Sliver, WaitFor
 ResourceClass = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"), Field(examples=["large"])
 ]
+PortAddress = IPv4Interface | IPv6Interface
 Hint = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]
 
 
@@ -65,10 +67,20 @@ class NodeNic(Frozen):
     """Unique within the sliver."""
     mac: Mac | None = None
     """Which of the node's interfaces it is; one that no other NIC names if absent."""
+    network: Name | None = None
+    """A network of site.yaml, or the name or id of a network of the cloud, that it is attached to, as a
+    VIF of Neutron; nothing is plugged in if absent."""
     ipv4: Annotated[IPv4Interface, BeforeValidator(with_prefix)] | None = None
-    """Address with prefix length that the node's system configures; by DHCP if absent."""
+    """Address with prefix length that the node's system configures; if absent, one that the network
+    chooses, or by DHCP without a network."""
     ipv6: Annotated[IPv6Interface, BeforeValidator(with_prefix)] | None = None
-    """Address with prefix length that the node's system configures."""
+    """Address with prefix length that the node's system configures; if absent, one that the network
+    chooses, if it has any."""
+
+    @property
+    def has_address(self) -> bool:
+        """Whether it has an address that the site knows, once it is deployed."""
+        return any((self.network, self.ipv4, self.ipv6))
 
 
 class NodeNeeds(Frozen):
@@ -151,16 +163,29 @@ class BareMetalSliver(Sliver):
         """Return the sliver as its stamp may say it: no boot script, and nothing of the request."""
         return self.model_copy(update={"boot_script": None, "wait_for": None, "rebuild": False})
 
+    def with_addresses(self, addresses: "Mapping[str, tuple[PortAddress, ...]]") -> Self:
+        """Return the sliver with the addresses that networks have chosen for its NICs."""
+        nics = []
+        for nic in self.nics:
+            chosen = {f"ipv{each.version}": each for each in addresses.get(nic.id, ())}
+            nics.append(nic.model_copy(update=chosen))
+        return self.model_copy(update={"nics": tuple(nics)})
+
     def stamp(self, before: "BareMetalStamp | None" = None) -> "BareMetalStamp":
         """Return the stamp for the node: the sliver, with a digest instead of the boot script.
 
-        :param before: the node's stamp until now; without a boot script here, its digest stays.
+        :param before: the node's stamp until now; its addresses stay, and without a boot script here its
+            digest, too.
         """
         script = self.boot_script
         digest = before.boot_script_sha256 if before else None
         if script is not None:
             digest = hashlib.sha256(script.encode()).hexdigest()
-        return BareMetalStamp(sliver=self.without_secrets(), boot_script_sha256=digest)
+        return BareMetalStamp(
+            sliver=self.without_secrets(),
+            boot_script_sha256=digest,
+            addresses=before.addresses if before else {},
+        )
 
 
 class BareMetalStamp(Frozen):
@@ -170,6 +195,13 @@ class BareMetalStamp(Frozen):
     boot_script_sha256: str | None = None
     rebuild_due: bool = False
     """Whether the node is to be deployed anew as this says, and was not seen to be so yet."""
+    addresses: dict[ComponentId, tuple[PortAddress, ...]] = {}
+    """Addresses of the NICs that are on a network, by their ids."""
+
+    @property
+    def settled(self) -> BareMetalSliver:
+        """The sliver, with the addresses that networks have chosen for its NICs."""
+        return self.sliver.with_addresses(self.addresses)
 
 
 def _model_of(sliver: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from requests import PreparedRequest
 
+from tests.unit.neutron import Neutron
 from tests.unit.openstack_api import OpenStackApi, body
 
 CHANGING = "Node n1 can not be updated while a state transition is in progress."
@@ -27,6 +28,7 @@ def node(name: str = "n1", state: str = "available", **values: Any) -> dict[str,
         "resource_class": "large",
         "traits": [],
         "properties": {},
+        "network_interface": "flat",
         "extra": {},
         "instance_info": {},
         "instance_uuid": None,
@@ -55,7 +57,12 @@ class Ironic:
         self.api = api
         self.nodes = {each["uuid"]: each for each in nodes}
         self.allocations: dict[str, dict[str, Any]] = {}
+        self.neutron = Neutron(api)
         self.ports: list[dict[str, Any]] = []
+        self.vifs: dict[str, dict[str, str]] = {each["uuid"]: {} for each in nodes}
+        """What is attached to each node: ports of Neutron, each with the port of the node."""
+        self.keeps_vifs = False
+        """Whether what was attached stays so when what is deployed is deleted."""
         self.taken = False
         """Whether others take the nodes before they are allocated."""
         self.slow = 0
@@ -87,8 +94,14 @@ class Ironic:
             self._on("GET", path, self._node)
             self._on("PATCH", path, self._patch)
             self._on("GET", f"{path}/validate", self._validate)
+            self._on("GET", f"{path}/vifs", self._list_vifs)
+            self._on("POST", f"{path}/vifs", self._attach)
             self._on("PUT", f"{path}/states/provision", self._provision)
             self._on("PUT", f"{path}/states/power", self._power)
+
+    def foresee_detach(self, node_id: str, vif: str) -> None:
+        """Answer what detaches a VIF."""
+        self._on("DELETE", f"/nodes/{node_id}/vifs/{vif}", lambda _: self._detach(node_id, vif))
 
     def changes(self) -> list[tuple[str, str]]:
         """Return what was asked for that changes something: method and last part of the path."""
@@ -171,6 +184,24 @@ class Ironic:
         names = ("boot", "deploy", "management", "network", "power", "console")
         return 200, {n: {"result": n not in self.unfit, "reason": self.unfit.get(n)} for n in names}
 
+    def _list_vifs(self, request: PreparedRequest) -> Answer:
+        return 200, {"vifs": [{"id": each} for each in self.vifs[self._of(request)["uuid"]]]}
+
+    def _attach(self, request: PreparedRequest) -> Answer:
+        there, asked = self._of(request), body(request)
+        if there["network_interface"] == "noop":
+            return 204, None
+        there_by = [vif for vifs in self.vifs.values() for vif in vifs]
+        if asked["id"] in there_by:
+            return 409, refusal(f"VIF {asked['id']} is already attached")
+        self.vifs[there["uuid"]][asked["id"]] = asked["port_uuid"]
+        self.foresee_detach(there["uuid"], asked["id"])
+        return 204, None
+
+    def _detach(self, node_id: str, vif: str) -> Answer:
+        del self.vifs[node_id][vif]
+        return 204, None
+
     def _provision(self, request: PreparedRequest) -> Answer:
         there, asked = self._of(request), body(request)
         state = self.ends[asked["target"]]
@@ -180,6 +211,8 @@ class Ironic:
             there["power_state"] = "power on"
             self.boot(asked["configdrive"])
         else:
+            if not self.keeps_vifs:
+                self.vifs[there["uuid"]].clear()
             made = there["allocation_uuid"]
             self.allocations = {n: a for n, a in self.allocations.items() if a["uuid"] != made}
             there.update(instance_uuid=None, allocation_uuid=None, power_state="power off")

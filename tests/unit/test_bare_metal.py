@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -894,3 +894,41 @@ class TestTheSliver:
     def test_an_image_that_is_none_is_refused(self, site: Site, values: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):
             Site.model_validate(site.model_dump() | {"ironic": {"images": {"a": values}}})
+
+
+class TestOnANetwork:
+    NIC: ClassVar[dict[str, Any]] = {"id": "nic1", "network": "lan"}
+
+    @pytest.fixture
+    def site(self, site: Site) -> Site:
+        networks = {"lan": {"strategy": "flat_dhcp", "subnet": "192.0.2.0/24"}}
+        return Site.model_validate(site.model_dump(exclude_unset=True) | {"networks": networks})
+
+    def test_a_nic_has_the_nodes_mac_and_an_address_of_the_network(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        outcome = done(processor.create(metal(nics=[self.NIC])).result())
+
+        assert outcome.observed
+        (nic,) = outcome.observed.interfaces
+        port = fakes.ports["metal", "nic1"]
+        assert (nic.mac, nic.network, nic.addresses) == (MAC, "lan", (str(port.ipv4),))
+        assert outcome.warnings == ()  # it was logged in to
+
+    def test_its_port_is_not_listed_as_that_of_a_sliver_of_its_own_and_goes_with_it(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(nics=[self.NIC])).result())
+
+        assert [each.ref for each in processor.services().found] == [REF]
+        assert processor.port_slivers() == ()
+        done(processor.delete(REF).result())
+        assert fakes.ports == {}
+
+    def test_one_that_the_site_has_not_is_refused_by_its_field(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        outcome = processor.create(metal(nics=[self.NIC | {"network": "absent"}])).result()
+
+        assert error_of(outcome) == (Status.REFUSED, "InvalidSliver", "nics[0].network")
+        assert holders(fakes) == {"small": None, "big": None}

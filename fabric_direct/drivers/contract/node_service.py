@@ -10,6 +10,7 @@ from fabric_direct.model import ObservedInterface, State
 def node_service(node: BareMetalNode) -> Service:
     """Return a node that is deployed as the service of the sliver whose stamp it carries."""
     asked = node.stamp.sliver if node.stamp else None
+    settled = node.stamp.settled if node.stamp else None
     macs = nic_macs(asked, node) if asked else {}
     return Service(
         sliver=node.sliver or "",
@@ -19,9 +20,10 @@ def node_service(node: BareMetalNode) -> Service:
             ObservedInterface(
                 component=nic.id,
                 mac=macs[nic.id],
+                network=nic.network,
                 addresses=tuple(str(a) for a in (nic.ipv4, nic.ipv6) if a),
             )
-            for nic in (asked.nics if asked else ())
+            for nic in (settled.nics if settled else ())
         ),
         stamp=asked,
         type="BareMetal",
@@ -32,6 +34,6 @@ def node_service(node: BareMetalNode) -> Service:
 
 def stamped_node(node: BareMetalNode) -> Stamped:
     """Return a node as what carries the stamp of a sliver, with the addresses that this names."""
-    nics = node.stamp.sliver.nics if node.stamp else ()
+    nics = node.stamp.settled.nics if node.stamp else ()
     addresses = tuple(str(each.ip) for nic in nics for each in (nic.ipv4, nic.ipv6) if each)
     return Stamped(node.sliver or "", "BareMetal", node.name, addresses=addresses)

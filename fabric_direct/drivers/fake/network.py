@@ -174,10 +174,12 @@ class FakeNetwork(Fake):
         return tuple(f"port {port.component}" for port in held(self.substrate.ports, sliver_id))
 
     def stamped(self) -> tuple[Stamped, ...]:
-        """Return all ports."""
+        """Return all ports but those of bare-metal nodes, which go with their nodes."""
+        nodes = {node.sliver for node in self.substrate.bare_metal.values()}
         return tuple(
             Stamped(p.sliver, "port", f"{p.component} on {p.network}", tuple(_addresses(p)))
             for p in self.substrate.ports.values()
+            if p.sliver not in nodes
         )
 
     def unused(self) -> tuple[str, ...]:

@@ -16,20 +16,30 @@ from fabric_direct.drivers.contract.node_choice import (
     refuse_fixed,
     refuse_unknown_image,
 )
+from fabric_direct.drivers.contract.node_networks import (
+    addresses_of,
+    hold_port,
+    on_networks,
+    refuse_networks,
+)
 from fabric_direct.drivers.contract.node_service import node_service, stamped_node
 from fabric_direct.drivers.fake.hardware import freed
+from fabric_direct.drivers.fake.network import FakeNetwork
 from fabric_direct.drivers.fake.substrate import Substrate
 from fabric_direct.errors import DeviceUnclean, NotFound
-from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp, PortAddress
 from fabric_direct.site.config import Site
 
 
 class FakeNodes:
     """The bare-metal nodes of a site in memory."""
 
-    def __init__(self, site: Site, substrate: Substrate) -> None:
-        """Keep on a substrate who has which."""
-        self._site, self._substrate = site, substrate
+    def __init__(self, site: Site, substrate: Substrate, networks: FakeNetwork) -> None:
+        """Keep on a substrate who has which.
+
+        :param networks: hold the ports of NICs that are on a network.
+        """
+        self._site, self._substrate, self._networks = site, substrate, networks
 
     @property
     def _there(self) -> dict[str, BareMetalNode]:
@@ -48,6 +58,7 @@ class FakeNodes:
         refuse_unknown_image(self._site, sliver)
         node = self.of(sliver.id)
         if node is None:
+            refuse_networks(self._networks, sliver)
             choose(self.all(), sliver)
         else:
             refuse_fixed(sliver, node, rebuild=sliver.rebuild)
@@ -84,11 +95,13 @@ class FakeNodes:
         self, node: BareMetalNode, sliver: BareMetalSliver, access: NodeAccess
     ) -> Service:
         """Have the sliver's system on a node, and nothing of one that was there before."""
+        stamp = sliver.stamp().model_copy(update={"addresses": self._hold_ports(sliver, node)})
+        node = replace(node, tenant=sliver.id, sliver=sliver.id, stamp=stamp)
+        self._there[node.name] = node
         access.host_key()
         self._substrate.keys.pop(sliver.id, None)
         self._substrate.inside.pop(sliver.id, None)
         node = replace(node, condition=NodeCondition.ACTIVE, state="active", power="on", why="")
-        node = replace(node, tenant=sliver.id, sliver=sliver.id, stamp=sliver.stamp())
         self._there[node.name] = node
         return node_service(node)
 
@@ -101,7 +114,18 @@ class FakeNodes:
             unclean = replace(node, condition=NodeCondition.QUARANTINED, state="clean failed")
             self._there[node.name] = replace(unclean, power="off", why="it was told to")
             raise DeviceUnclean(f"node {node.name} could not be cleaned", why="it was told to")
+        for port in self._networks.ports(sliver_id):
+            self._networks.delete_port(sliver_id, port.component)
         self._there[node.name] = freed(node)
+
+    def _hold_ports(
+        self, sliver: BareMetalSliver, node: BareMetalNode
+    ) -> dict[str, tuple[PortAddress, ...]]:
+        nics = on_networks(sliver)
+        for port in self._networks.ports(sliver.id):
+            if port.component not in {nic.id for nic in nics}:
+                self._networks.delete_port(sliver.id, port.component)
+        return addresses_of({n.id: hold_port(self._networks, sliver, n, node) for n in nics})
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the node with the sliver's stamp."""

@@ -10,6 +10,7 @@ from fabric_direct.drivers.contract.service_comparison import (
     interface_differences,
 )
 from fabric_direct.drivers.contract.site_checks import refuse_unknown_ports
+from fabric_direct.drivers.fake.network import FakeNetwork
 from fabric_direct.drivers.fake.nodes import FakeNodes
 from fabric_direct.drivers.fake.substrate import Fake
 from fabric_direct.drivers.fake.switch import FakeSwitches
@@ -35,7 +36,7 @@ class FakeService(Fake):
         """Make a driver on the host's substrate."""
         super().__init__(site, host)
         self._switches = FakeSwitches(site, self.substrate)
-        self._nodes = FakeNodes(site, self.substrate)
+        self._nodes = FakeNodes(site, self.substrate, FakeNetwork(site, host))
 
     def check(self, sliver: _Sliver) -> None:
         """Refuse what no cloud can make, to change what is fixed, and what the site lacks."""

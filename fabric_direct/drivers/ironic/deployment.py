@@ -5,6 +5,7 @@ from typing import Any
 
 from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.contract.bare_metal import BareMetalNode, NodeAccess
+from fabric_direct.drivers.contract.networks import Port
 from fabric_direct.drivers.contract.node_choice import nic_macs
 from fabric_direct.model.bare_metal import BareMetalSliver, NodeNic
 from fabric_direct.site.config import NodeImage
@@ -49,11 +50,17 @@ def _image(image: NodeImage) -> dict[str, Any]:
 
 
 def config_drive(
-    sliver: BareMetalSliver, node: BareMetalNode, access: NodeAccess
+    sliver: BareMetalSliver,
+    node: BareMetalNode,
+    access: NodeAccess,
+    ports: Mapping[str, Port],
 ) -> dict[str, Any]:
     """Return what the node's system reads at its first boot, in the form of OpenStack.
 
     It makes the host key of that system.
+
+    :param sliver: with the addresses that networks have chosen for its NICs.
+    :param ports: of the NICs that are on a network.
     """
     keys = access.keys
     drive: dict[str, Any] = {
@@ -66,21 +73,25 @@ def config_drive(
         "user_data": user_data(sliver, keys, access.host_key()),
     }
     if sliver.nics:
-        drive["network_data"] = _network_data(sliver, node)
+        drive["network_data"] = _network_data(sliver, node, ports)
     return drive
 
 
-def _network_data(sliver: BareMetalSliver, node: BareMetalNode) -> dict[str, Any]:
+def _network_data(
+    sliver: BareMetalSliver, node: BareMetalNode, ports: Mapping[str, Port]
+) -> dict[str, Any]:
     macs: Mapping[str, str] = nic_macs(sliver, node)
     links = [
         {"id": nic.id, "type": "phy", "ethernet_mac_address": macs[nic.id]} for nic in sliver.nics
     ]
-    networks = [network for nic in sliver.nics for network in _networks(nic)]
-    return {"links": links, "networks": networks, "services": []}
+    networks = [each for nic in sliver.nics for each in _networks(nic, ports.get(nic.id))]
+    servers = dict.fromkeys(server for port in ports.values() for server in port.dns)
+    services = [{"type": "dns", "address": server} for server in servers]
+    return {"links": links, "networks": networks, "services": services}
 
 
-def _networks(nic: NodeNic) -> Iterator[dict[str, Any]]:
-    if nic.ipv4 is None:
+def _networks(nic: NodeNic, port: Port | None) -> Iterator[dict[str, Any]]:
+    if nic.ipv4 is None and port is None:
         yield {"id": f"{nic.id}-ipv4", "link": nic.id, "type": "ipv4_dhcp"}
     for kind, address in (("ipv4", nic.ipv4), ("ipv6", nic.ipv6)):
         if address is not None:
@@ -90,5 +101,11 @@ def _networks(nic: NodeNic) -> Iterator[dict[str, Any]]:
                 "type": kind,
                 "ip_address": str(address.ip),
                 "netmask": str(address.netmask),
-                "routes": [],
+                "routes": _routes(port) if port and kind == "ipv4" else [],
             }
+
+
+def _routes(port: Port) -> list[dict[str, str]]:
+    if port.gateway is None:
+        return []
+    return [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": port.gateway}]  # noqa: S104 - the default route

@@ -41,6 +41,7 @@ from fabric_direct.drivers.contract.node_choice import (
     refuse_unknown_image,
     size_of,
 )
+from fabric_direct.drivers.contract.node_networks import addresses_of
 from fabric_direct.drivers.contract.node_service import node_service, stamped_node
 from fabric_direct.drivers.contract.stamped import Stamped
 from fabric_direct.drivers.ironic.deployment import config_drive, deployed_info, instance_info
@@ -59,6 +60,7 @@ from fabric_direct.drivers.ironic.states import (
     can_be_rebuilt,
     is_being_deployed,
 )
+from fabric_direct.drivers.ironic.vifs import Vifs
 from fabric_direct.drivers.openstack.client.errors import if_there, make_once, translated, unclear
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import cloud
@@ -99,6 +101,7 @@ class IronicBareMetal:
         """
         self._site, self._settings = site, _settings(site)
         self._where = f"cloud {self._settings.cloud}"
+        self._vifs = Vifs(site, self._settings)
 
     # --- reading
 
@@ -125,6 +128,7 @@ class IronicBareMetal:
         refuse_unknown_image(self._site, sliver)
         node = self._own(sliver.id)
         if node is None:
+            self._vifs.check(sliver)
             choose(self.nodes(), sliver)
         else:
             refuse_fixed(sliver, self._whole(node), rebuild=sliver.rebuild)
@@ -141,18 +145,22 @@ class IronicBareMetal:
     def differences(self, sliver: BareMetalSliver) -> tuple[str, ...]:
         """Name what differs."""
         node = self._own(sliver.id)
-        return node_differences(sliver, self._whole(node)) if node else ("it has no node",)
+        if node is None:
+            return ("it has no node",)
+        return node_differences(sliver, self._whole(node)) + self._vifs.differences(sliver, node)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
-        """Name the node with the sliver's stamp, or the allocation that has one for it."""
+        """Name the node with the sliver's stamp, or the allocation that has one, and its ports."""
         allocation, node = self._found(sliver_id)
+        ports = self._vifs.leftovers(sliver_id, node)
         if node and node.sliver:
-            return (f"node {node.name} ({node.condition})",)
-        return (f"allocation {allocation.name}",) if allocation else ()
+            return (f"node {node.name} ({node.condition})", *ports)
+        return (f"allocation {allocation.name}", *ports) if allocation else ports
 
     def stamped(self) -> tuple[Stamped, ...]:
-        """Return the nodes and allocations with this site's stamp, one for each sliver."""
-        found: dict[str, Stamped] = {}
+        """Return the nodes, allocations and ports with this site's stamp, one for each sliver."""
+        ports = self._vifs.stamped()
+        found = {port.sliver: replace(port, kind="BareMetal") for port in ports}
         with translated("list allocations", self._where):
             for allocation in self._api.allocations():
                 if sliver := sliver_of(self._site.site, allocation.extra):
@@ -178,6 +186,7 @@ class IronicBareMetal:
         if node:
             refuse_fixed(sliver, node)
         if node and not node.sliver and sliver.node not in {None, node.name}:
+            self._vifs.release(sliver.id, node)
             self._drop_allocation(sliver.id)  # of a creation that another node was chosen for
             node = None
         node = node or self._reserve(sliver)
@@ -233,6 +242,7 @@ class IronicBareMetal:
         elif node is not None and node.sliver:
             # Ironic would keep it for whoever gets the node next.
             self._patch(node, [{"op": "add", "path": "/instance_info", "value": {}}])
+        self._vifs.release(sliver_id, node)
         self._drop_allocation(sliver_id)
         if node is not None and node.sliver:
             self._patch(node, [{"op": "remove", "path": f"/extra/{STAMP}"}])
@@ -313,15 +323,19 @@ class IronicBareMetal:
         self, node: BareMetalNode, sliver: BareMetalSliver, access: NodeAccess, target: str
     ) -> None:
         """Deploy a node; the stamp says that a rebuild is due, since its state would not tell."""
+        whole = self._whole(node)
+        ports = self._vifs.attach(sliver, whole)
+        addresses = addresses_of(ports)
         former = deployed_info(self._get(node.id).instance_info or {})
         info = instance_info(sliver, self._site.ironic.images[sliver.image])
-        stamp = sliver.stamp().model_copy(update={"rebuild_due": target == "rebuild"})
+        due = {"rebuild_due": target == "rebuild", "addresses": addresses}
+        stamp = sliver.stamp().model_copy(update=due)
         self._stamp(node, stamp, info, former.keys() - info.keys())
         if why := self._invalid(node):
             if node.condition is NodeCondition.ACTIVE and node.stamp:
                 self._stamp(node, node.stamp, former, info.keys() - former.keys())
             raise DriverError(f"node {node.name} cannot be deployed", why=why)
-        drive = config_drive(sliver, self._whole(node), access)
+        drive = config_drive(sliver.with_addresses(addresses), whole, access, ports)
         self._provision(node, target, config_drive=drive)
 
         def so(found: Node) -> bool:

@@ -27,7 +27,7 @@ from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.site.config import Site
 
 _WITHOUT_DRIVER = "the site has no key for its nodes (guest_access.ssh_key of site.yaml)"
-_WITHOUT_ADDRESS = "no NIC of the sliver has an address (nics: ipv4, ipv6)"
+_WITHOUT_ADDRESS = "no NIC of the sliver has an address (nics: network, ipv4, ipv6)"
 _UNPINNED = "its host key is not known: the site had no key for its nodes when it was deployed"
 
 
@@ -49,15 +49,26 @@ class NodeSystem:
         driver = self.drivers.node_guest
         if driver is None:
             return _WITHOUT_DRIVER
-        return _WITHOUT_ADDRESS if driver.keys and not self.address.addresses else None
+        reached = any(nic.has_address for nic in self.sliver.nics)
+        return _WITHOUT_ADDRESS if driver.keys and not reached else None
 
     @property
     def address(self) -> GuestAddress:
         """How it is reached: by the addresses of its NICs that do not come by DHCP."""
-        given = [each for nic in self.sliver.nics for each in (nic.ipv4, nic.ipv6) if each]
+        nics = self._settled.nics
+        given = [each for nic in nics for each in (nic.ipv4, nic.ipv6) if each]
         user = self.site.node_user(self.sliver.image)
         addresses = tuple(str(each.ip) for each in given)
         return GuestAddress(self.sliver.id, self.sliver.name, user, addresses)
+
+    @property
+    def _settled(self) -> BareMetalSliver:
+        """The sliver, with the addresses that its node's stamp says that networks have chosen."""
+        if not any(nic.network for nic in self.sliver.nics):
+            return self.sliver
+        nodes = cast(BareMetalDriver, self.drivers.services[self.sliver.type])
+        stamp = nodes.stamp(self.sliver.id)
+        return self.sliver.with_addresses(stamp.addresses) if stamp else self.sliver
 
     def access(self) -> NodeAccess:
         """Return what it is given at its deployment."""

@@ -67,6 +67,8 @@ class OpenStackNetwork(CloudDriver):
     """The :class:`~fabric_direct.drivers.contract.NetworkDriver` of a cloud."""
 
     unserved: ClassVar[tuple[str, ...]] = ("service", "vlan", "port", "mtu", "routes")
+    vnic_type: ClassVar[str | None] = None
+    """The type of the ports that it makes, and lists for all slivers; Neutron's usual one if None."""
 
     def __init__(self, site: Site, host: str) -> None:
         super().__init__(site, host)
@@ -167,7 +169,7 @@ class OpenStackNetwork(CloudDriver):
     def all_ports(self) -> tuple[Port, ...]:
         """Return the ports of all slivers of the site: one list of each kind."""
         with self.translated("list the ports of the site"):
-            records = all_records(self._networks)
+            records = all_records(self._networks, self.vnic_type)
             return tuple(port_of(self._networks, record) for record in records)
 
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
@@ -179,7 +181,7 @@ class OpenStackNetwork(CloudDriver):
     def stamped(self) -> tuple[Stamped, ...]:
         """Return all ports, floating IPs and QoS policies of slivers."""
         with self.translated("list the ports, floating IPs and QoS policies"):
-            return tuple(stamped_of(self._networks))
+            return tuple(stamped_of(self._networks, self.vnic_type))
 
     # --- create
 
@@ -313,6 +315,7 @@ class OpenStackNetwork(CloudDriver):
             "fixed_ips": fixed_ips(known.subnets, interface) if chosen else None,
             "is_port_security_enabled": secure,
             "security_groups": self._groups(named) if filtered else None,
+            "binding_vnic_type": self.vnic_type,
         }
         return {name: value for name, value in asked.items() if value is not None}
 

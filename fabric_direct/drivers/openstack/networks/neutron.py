@@ -69,8 +69,12 @@ def own(cloud: Connection, found: Iterable[Any]) -> list[Any]:
 
     An administrator sees those of all projects, and anybody can set a description.
     """
-    project = cloud.current_project_id
-    return sorted((thing for thing in found if thing.project_id == project), key=age)
+    return sorted((thing for thing in found if _is_own(cloud, thing)), key=age)
+
+
+def _is_own(cloud: Connection, thing: Any) -> bool:
+    """Return whether a resource is the project's; a cloud without logins has no projects."""
+    return cloud.current_project_id in {None, thing.project_id}
 
 
 class Neutron(CloudDriver):
@@ -96,7 +100,7 @@ class Neutron(CloudDriver):
     def name_of_ours(self, network: NeutronNetwork) -> str | None:
         """Return the name of a network that was created for site.yaml; None for any other."""
         prefix = network_description(self.site.site, "")
-        mine = network.project_id == self.connection().current_project_id
+        mine = _is_own(self.connection(), network)
         named = mine and str(network.description).startswith(prefix)
         return network.description.removeprefix(prefix) if named else None
 

@@ -32,6 +32,8 @@ from fabric_direct.drivers.openstack.client.stamp import (
 )
 from fabric_direct.drivers.openstack.networks.neutron import KnownNetwork, Neutron, own
 
+BARE_METAL = "baremetal"
+"""The type of the ports for NICs of bare-metal nodes, which are not those of VMs."""
 _STRAY = "floating-"
 _PARTS = ("ports", "floating", "policies")
 # The name of the network of a port that is gone.
@@ -88,9 +90,9 @@ def records_of(neutron: Neutron, sliver_id: str) -> list[PortRecord]:
     return _records(sliver_id, *lists)
 
 
-def all_records(neutron: Neutron) -> list[PortRecord]:
-    """Return the record of each NIC of all slivers of the site."""
-    kinds = [_by_sliver(neutron, found) for found in _of_project(neutron)]
+def all_records(neutron: Neutron, vnic_type: str | None) -> list[PortRecord]:
+    """Return the record of each NIC of all slivers of the site, of bare-metal nodes or of all others."""
+    kinds = [_by_sliver(neutron, found) for found in _of_project(neutron, vnic_type)]
     slivers = sorted(set().union(*kinds))
     return [
         record
@@ -99,15 +101,18 @@ def all_records(neutron: Neutron) -> list[PortRecord]:
     ]
 
 
-def _of_project(neutron: Neutron) -> tuple[list[Any], ...]:
-    """Return the project's ports, QoS policies and floating IPs.
+def _of_project(neutron: Neutron, vnic_type: str | None) -> tuple[list[Any], ...]:
+    """Return the project's ports of such a type, QoS policies and floating IPs.
 
     Neutron finds descriptions only by the whole of them, so all are listed.
     """
     mine = {"project_id": neutron.connection().current_project_id}
     policies = partial(neutron.api.qos_policies, **mine) if neutron.names.limits_ports() else tuple
     lists = partial(neutron.api.ports, **mine), policies, partial(neutron.api.ips, **mine)
-    return at_once(*(partial(_read, neutron, question) for question in lists))
+    ports, *others = at_once(*(partial(_read, neutron, question) for question in lists))
+    of_nodes = vnic_type == BARE_METAL
+    kept = [port for port in ports if (port.binding_vnic_type == BARE_METAL) == of_nodes]
+    return kept, *others
 
 
 def _read(neutron: Neutron, question: Callable[[], Iterable[Any]]) -> list[Any]:
@@ -154,9 +159,9 @@ def _merged(records: Iterable[PortRecord]) -> list[PortRecord]:
     return list(found.values())
 
 
-def stamped_of(neutron: Neutron) -> Iterator[Stamped]:
-    """Yield what is held for all slivers."""
-    site, (ports, policies, floating) = neutron.site.site, _of_project(neutron)
+def stamped_of(neutron: Neutron, vnic_type: str | None) -> Iterator[Stamped]:
+    """Yield what is held for all slivers; ports of bare-metal nodes, or all others."""
+    site, (ports, policies, floating) = neutron.site.site, _of_project(neutron, vnic_type)
     for port in ports:
         if (sliver := described_sliver(site, port)) is not None:
             addresses = tuple(address["ip_address"] for address in port.fixed_ips)
