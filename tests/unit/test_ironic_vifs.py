@@ -1,6 +1,7 @@
 """NICs of bare-metal slivers on networks of Neutron: ports, and the nodes that they are attached to."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,12 +10,14 @@ import requests
 from openstack.connection import Connection
 
 from fabric_direct.drivers.ironic.driver import IronicBareMetal
+from fabric_direct.drivers.ironic.vifs import Vifs
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.openstack.networks.neutron import own
+from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.model.bare_metal import BareMetalSliver
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.site.config import Site
+from fabric_direct.site.config import OpenStackSettings, Site
 from tests.outcomes import done
 from tests.trust.clock import skipping_pauses
 from tests.unit.ironic import LOCKED, Ironic, node, refusal
@@ -390,6 +393,20 @@ class TestDifferences:
         assert self.found(processor, metal) == (
             f"port metal-nic1 ({port['id']}) has 192.0.2.99/24",
         )
+
+
+def test_a_network_is_refused_by_its_field_where_the_cloud_has_no_neutron(
+    site: Site, metal: Make, tmp_path: Path
+) -> None:
+    clouds = tmp_path / "clouds.yaml"
+    clouds.write_text("clouds: {alone: {auth_type: none, endpoint: http://192.0.2.1:6385}}")
+    vifs = Vifs(site, OpenStackSettings(cloud="alone", clouds_file=clouds))
+
+    with pytest.raises(InvalidSliver, match="the cloud has no Neutron") as refused:
+        vifs.check(metal())
+
+    assert refused.value.field == "nics[0].network"
+    assert (vifs.stamped(), vifs.leftovers("metal", None)) == ((), ())
 
 
 def test_in_a_cloud_without_logins_all_that_is_stamped_is_ours() -> None:

@@ -83,8 +83,9 @@ class NodeAccess:
     keys: tuple[str, ...] = ()
     """Public keys that may log in beside those of the sliver."""
     host_key: Callable[[], HostKey | None] = lambda: None
-    """Makes the system's host key and pins it; called once, right before each deployment. Its private
-    part goes to the node alone, and is kept nowhere."""
+    """Makes the system's host key and pins it; called once, right before each deployment, when the
+    node's stamp has the addresses that networks chose. Its private part goes to the node alone, and is
+    kept nowhere."""
 
 
 class BareMetalDriver(ServiceDriver, Protocol):
