@@ -406,7 +406,7 @@ def test_a_network_is_refused_by_its_field_where_the_cloud_has_no_neutron(
         vifs.check(metal())
 
     assert refused.value.field == "nics[0].network"
-    assert (vifs.stamped(), vifs.leftovers("metal", None)) == ((), ())
+    assert (vifs.stamped(), vifs.leftovers("metal")) == ((), ())
 
 
 def test_in_a_cloud_without_logins_all_that_is_stamped_is_ours() -> None:

@@ -152,7 +152,7 @@ class IronicBareMetal:
     def leftovers(self, sliver_id: str) -> tuple[str, ...]:
         """Name the node with the sliver's stamp, or the allocation that has one, and its ports."""
         allocation, node = self._found(sliver_id)
-        ports = self._vifs.leftovers(sliver_id, node)
+        ports = self._vifs.leftovers(sliver_id)
         if node and node.sliver:
             return (f"node {node.name} ({node.condition})", *ports)
         return (f"allocation {allocation.name}", *ports) if allocation else ports

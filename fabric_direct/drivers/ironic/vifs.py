@@ -88,19 +88,13 @@ class Vifs:
                     raise InvalidSliver("the cloud has no Neutron", field="network")
         refuse_networks(self._networks, sliver)
 
-    def leftovers(self, sliver_id: str, node: BareMetalNode | None) -> tuple[str, ...]:
-        """Name the ports that are held for a sliver.
+    def leftovers(self, sliver_id: str) -> tuple[str, ...]:
+        """Name the ports that are held for a sliver."""
+        return tuple(_name(port) for port in self._held(sliver_id))
 
-        :param node: the one that the sliver has.
-        """
-        return tuple(_name(port) for port in self._held(sliver_id, node))
-
-    def _held(self, sliver_id: str, node: BareMetalNode | None) -> tuple[Port, ...]:
-        """Return the ports of a sliver; Neutron is not asked where the node's stamp says of none."""
-        stamp = node.stamp if node and node.sliver else None
-        if (stamp and not on_networks(stamp.sliver)) or not self._has_neutron:
-            return ()
-        return self._networks.ports(sliver_id)
+    def _held(self, sliver_id: str) -> tuple[Port, ...]:
+        """Return the ports of a sliver; the node's stamp is younger than those that a rebuild makes."""
+        return self._networks.ports(sliver_id) if self._has_neutron else ()
 
     def stamped(self) -> tuple[Stamped, ...]:
         """Return the ports of all slivers of the site."""
@@ -187,7 +181,7 @@ class Vifs:
         :raises NotVerified: if one is still there.
         """
         with uncached():
-            held = self._held(sliver_id, node)
+            held = self._held(sliver_id)
         self._release(held, node)
 
     def _release(self, ports: Any, node: BareMetalNode | None) -> None:
