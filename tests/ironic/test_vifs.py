@@ -20,6 +20,7 @@ from fabric_direct.drivers.ironic.driver import IronicBareMetal
 from fabric_direct.model import Outcome, SliverRef, Status
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import GuestSettings, Site
+from tests.conftest import KEY
 from tests.ironic.conftest import LAB, Enroll, Make, lab, ssh
 from tests.ironic.test_life import ended, is_free
 from tests.outcomes import done
@@ -101,6 +102,30 @@ def test_a_nic_is_a_port_with_its_mac_attached_while_the_sliver_is_there(
     done(processor.delete(REF).result())
     assert (ports_of(neutron, site), vifs(ironic, flat)) == ([], [])
     assert is_free(ironic, flat)
+
+
+def test_a_rebuild_keeps_the_port_and_its_address(
+    processor: HandlerProcessor,
+    ironic: Proxy,
+    neutron: NeutronProxy,
+    site: Site,
+    flat: str,
+    metal: Make,
+) -> None:
+    made = done(processor.create(metal(nics=[NIC])).result())
+    (port,) = ports_of(neutron, site)
+
+    elsewhere = metal(nics=[NIC | {"network": "elsewhere"}], rebuild=True)
+    refused = processor.modify(elsewhere).result()
+    assert refused.status is Status.REFUSED
+    assert vifs(ironic, flat) == [port.id]
+
+    done(processor.modify(metal(nics=[NIC], ssh_keys=[KEY], rebuild=True)).result())
+    assert [each.id for each in ports_of(neutron, site)] == vifs(ironic, flat) == [port.id]
+    probed = done(processor.probe(metal(nics=[NIC], ssh_keys=[KEY])).result())
+    assert addresses(probed) == addresses(made)
+    done(processor.delete(REF).result())
+    assert ports_of(neutron, site) == []
 
 
 def test_a_network_may_be_named_by_its_id_and_the_address_be_chosen(

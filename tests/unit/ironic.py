@@ -6,6 +6,7 @@ comes to (``ends``).
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from requests import PreparedRequest
 
@@ -80,6 +81,7 @@ class Ironic:
         self.boot: Callable[[dict[str, Any]], None] = lambda drive: None
         """Called with the config drive of a node that is deployed."""
         self._on("GET", "/nodes/detail", lambda _: (200, {"nodes": [*self.nodes.values()]}))
+        self._on("GET", "/nodes", self._stamps)
         self._on("GET", "/ports/detail", lambda _: (200, {"ports": self.ports}))
         self._on(
             "GET", "/allocations", lambda _: (200, {"allocations": [*self.allocations.values()]})
@@ -106,6 +108,12 @@ class Ironic:
     def changes(self) -> list[tuple[str, str]]:
         """Return what was asked for that changes something: method and last part of the path."""
         return [(m, path.rpartition("/")[2]) for m, _, path, _ in self.api.calls if m != "GET"]
+
+    def _stamps(self, request: PreparedRequest) -> Answer:
+        """Tell of each node what is asked for, and no more."""
+        (fields,) = parse_qs(urlsplit(str(request.url)).query)["fields"]
+        told = [{key: node.get(key) for key in fields.split(",")} for node in self.nodes.values()]
+        return 200, {"nodes": told}
 
     def _on(self, method: str, path: str, answer: Any) -> None:
         last = path.rpartition("/")[2]

@@ -925,6 +925,20 @@ class TestOnANetwork:
         done(processor.delete(REF).result())
         assert fakes.ports == {}
 
+    def test_a_rebuild_keeps_its_port_and_moves_it_to_no_other_network(
+        self, processor: HandlerProcessor, fakes: Substrate, metal: Make
+    ) -> None:
+        done(processor.create(metal(nics=[self.NIC])).result())
+        port = fakes.ports["metal", "nic1"]
+
+        done(processor.modify(metal(nics=[self.NIC], image="probe", rebuild=True)).result())
+        assert fakes.ports == {("metal", "nic1"): port}
+
+        for nics in ([], [{"id": "nic1"}], [self.NIC | {"ipv4": "192.0.2.99/24"}]):
+            refused = processor.modify(metal(nics=nics, image="probe", rebuild=True)).result()
+            assert error_of(refused) == (Status.REFUSED, "InvalidSliver", "nics.network")
+        assert fakes.ports == {("metal", "nic1"): port}
+
     def test_one_that_the_site_has_not_is_refused_by_its_field(
         self, processor: HandlerProcessor, fakes: Substrate, metal: Make
     ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 
 from fabric_direct.drivers.contract.bare_metal import BareMetalNode, NodeCondition
 from fabric_direct.errors import InvalidSliver, NoHost
-from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp, NodeNeeds
+from fabric_direct.model.bare_metal import BareMetalSliver, BareMetalStamp, NodeNeeds, NodeNic
 from fabric_direct.site.config import Site
 
 _GIB = 1024
@@ -100,7 +100,8 @@ def refuse_fixed(wanted: BareMetalSliver, node: BareMetalNode, *, rebuild: bool 
     A node without a stamp that can be read, and one that is named by it, are not refused.
 
     :param node: with its ports, if it may be rebuilt.
-    :param rebuild: whether it may be: then it must fit the sliver, and what a deployment sets is free.
+    :param rebuild: whether it may be: then it must fit the sliver, and what a deployment sets is free;
+        NICs that are on a network keep their ports.
     """
     stamp = node.stamp
     if stamp is None:
@@ -130,6 +131,13 @@ def _fixed(
         yield "node"
     free = {"name", *_DEPLOYED} if rebuild else {"name"}
     yield from (field for field in differing(wanted, stamp) if field not in free)
+    if rebuild and on_networks(wanted) != on_networks(stamp.sliver):
+        yield "nics.network"
+
+
+def on_networks(sliver: BareMetalSliver) -> tuple[NodeNic, ...]:
+    """Return the NICs that are on a network."""
+    return tuple(nic for nic in sliver.nics if nic.network is not None)
 
 
 def _refuse_unfit(wanted: BareMetalSliver, node: BareMetalNode) -> None:

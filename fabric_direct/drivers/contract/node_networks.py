@@ -5,15 +5,10 @@ from contextlib import contextmanager
 
 from fabric_direct.drivers.contract.bare_metal import BareMetalNode
 from fabric_direct.drivers.contract.networks import NetworkDriver, Port
-from fabric_direct.drivers.contract.node_choice import nic_macs
+from fabric_direct.drivers.contract.node_choice import nic_macs, on_networks
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import VNicInterface
 from fabric_direct.model.bare_metal import BareMetalSliver, NodeNic, PortAddress
-
-
-def on_networks(sliver: BareMetalSliver) -> tuple[NodeNic, ...]:
-    """Return the NICs that are on a network."""
-    return tuple(nic for nic in sliver.nics if nic.network is not None)
 
 
 def refuse_networks(networks: NetworkDriver, sliver: BareMetalSliver) -> None:

@@ -13,13 +13,13 @@ from fabric_direct.drivers.contract.bare_metal import Power, PowerChange
 from fabric_direct.drivers.contract.node_choice import (
     choose,
     node_differences,
+    on_networks,
     refuse_fixed,
     refuse_unknown_image,
 )
 from fabric_direct.drivers.contract.node_networks import (
     addresses_of,
     hold_port,
-    on_networks,
     refuse_networks,
 )
 from fabric_direct.drivers.contract.node_service import node_service, stamped_node

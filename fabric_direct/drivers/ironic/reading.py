@@ -32,14 +32,23 @@ def sliver_of(site: str, extra: Mapping[str, Any] | None) -> str | None:
     return None
 
 
+def tenant_of(site: str, node: Node) -> str | None:
+    """Return the sliver whose stamp a node carries, unless somebody else has got it since.
+
+    Who was killed before the stamp was removed leaves it, and Ironic gives the node away all the same.
+    """
+    sliver = sliver_of(site, node.extra)
+    ours = sliver and node.instance_id in {None, node.extra[STAMP].get("allocation")}
+    return sliver if ours else None
+
+
 def read_node(site: str, node: Node, ports: tuple[NodePort, ...] = ()) -> BareMetalNode:
     """Return a node.
 
     :param site: the site whose stamp makes a sliver its tenant.
     """
     stamp = (node.extra or {}).get(STAMP)
-    named = sliver_of(site, node.extra)
-    sliver = named if named and _is_of_its_stamp(node) else None
+    sliver = tenant_of(site, node)
     tenant = node.instance_id or node.allocation_id
     has: Mapping[str, Any] = node.properties or {}
     means = condition(
@@ -77,14 +86,6 @@ def by_node(ports: Iterable[Port]) -> Mapping[str, tuple[NodePort, ...]]:
     for port in sorted(ports, key=lambda each: str(each.address)):
         found[port.node_id] += (NodePort(port.address, port.physical_network),)
     return found
-
-
-def _is_of_its_stamp(node: Node) -> bool:
-    """Return whether nobody else has got the node since its stamp was written.
-
-    Who was killed before the stamp was removed leaves it, and Ironic gives the node away all the same.
-    """
-    return node.instance_id in {None, node.extra[STAMP].get("allocation")}
 
 
 def _flaw(node: Node) -> str:

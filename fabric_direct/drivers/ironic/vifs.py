@@ -14,12 +14,11 @@ from openstack.exceptions import raise_from_response
 
 from fabric_direct.drivers.contract.bare_metal import BareMetalNode
 from fabric_direct.drivers.contract.networks import Port
-from fabric_direct.drivers.contract.node_choice import nic_macs
+from fabric_direct.drivers.contract.node_choice import nic_macs, on_networks
 from fabric_direct.drivers.contract.node_networks import (
     addresses_of,
     field_of,
     hold_port,
-    on_networks,
     refuse_networks,
 )
 from fabric_direct.drivers.contract.stamped import Stamped
