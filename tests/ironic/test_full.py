@@ -43,7 +43,7 @@ def machine(ironic: Proxy) -> Iterator[str]:
 
 
 @pytest.fixture
-def site(site: Site) -> Site:
+def site(site: Site, machine: str) -> Site:
     checksum = (STATE / "images/fabric-guest.raw.sha256").read_text().strip()
     image = {"disk": f"{IMAGES}.raw", "checksum": checksum}
     values = site.model_dump(mode="json", exclude_unset=True)
