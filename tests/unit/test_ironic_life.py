@@ -88,6 +88,21 @@ class Lost(requests.exceptions.ReadTimeout):
     takes_effect = True
 
 
+class TestWhatIronicIsAsked:
+    def test_is_of_all_nodes_only_to_choose_one_and_of_an_allocation_once_until_it_is_made(
+        self, processor: HandlerProcessor, ironic: Ironic, metal: Make
+    ) -> None:
+        done(processor.create(metal()).result())
+        asked = [(method, path) for method, _, path, _ in ironic.api.calls]
+        before = asked[: asked.index(("POST", "/allocations"))]
+        assert before.count(("GET", "/allocations/TEST.metal")) == 1
+        assert asked.count(("GET", "/nodes/detail")) == 1
+
+        ironic.api.calls.clear()
+        done(processor.delete(REF).result())
+        assert ("GET", "/nodes/detail") not in [(m, path) for m, _, path, _ in ironic.api.calls]
+
+
 class TestCreate:
     def test_allocates_stamps_validates_and_deploys(
         self, processor: HandlerProcessor, ironic: Ironic, metal: Make
