@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from inspect import iscoroutinefunction
-from pathlib import Path
 from threading import get_ident
 from types import NoneType
 from typing import Any, Self, TypeVar
@@ -58,10 +57,10 @@ from fabric_direct.placement.state import HostState
 from fabric_direct.site.config import Site
 from fabric_direct.state.audit_trail import AuditTrail, Record
 from fabric_direct.state.journal import Journal, Unfinished
-from fabric_direct.state.locks import exclusive, sliver_lock
 from fabric_direct.state.pending_looks import PendingLook
 from fabric_direct.state.repair_history import Note
 from fabric_direct.state.step_notes import StepNote, StepNotes
+from fabric_direct.state.store import sliver_lock, store_of
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.drift import SiteDrift
 from fabric_direct.upkeep.services import SitePorts, SiteServices
@@ -183,10 +182,12 @@ class HandlerProcessor:
         self.site = site
         self._workers, self._step_workers = workers, step_workers
         self._on_progress, self._on_done = on_progress, on_done
-        self._journal, self._dry_runs = Journal(site.state_dir), DryRuns(site.state_dir)
-        self._trail = AuditTrail(site.state_dir, site.history * 1024)
+        self._store = store = store_of(site)
+        self._journal = Journal(store)
+        self._dry_runs = DryRuns(store, timeout=site.limits.call)
+        self._trail = AuditTrail(store, site.history * 1024)
         self._survey = site_metrics.Survey(site.metrics.refresh)
-        self._notes = StepNotes(site.state_dir)
+        self._notes = StepNotes(store)
         self._closed = False
         self._reset()
         forks.in_child(self._reset)
@@ -554,8 +555,8 @@ class HandlerProcessor:
     @contextmanager
     def _sweeping(self) -> Iterator[Sweeper]:
         """Give what finds things, while no other process of the site sweeps."""
-        path = self.site.state_dir / "locks" / "sweep"
-        with exclusive(path, "the site's sweep", timeout=self.site.limits.busy):
+        limit = self.site.limits.busy
+        with self._store.exclusive("sweep", "the site's sweep", timeout=limit):
             yield self._queries.sweeper(self._dry_runs)
 
     # --- what there is
@@ -710,8 +711,8 @@ class HandlerProcessor:
         """Return the operations that have begun and not ended."""
         return self._journal.unfinished()
 
-    def unreadable_entries(self) -> tuple[Path, ...]:
-        """Return the files of the journal that are no valid entry: damaged, or of another version.
+    def unreadable_entries(self) -> tuple[str, ...]:
+        """Return where the journal has what is no valid entry: damaged, or of another version.
 
         What was begun by them is not known, so :meth:`recover` leaves it alone.
 
@@ -1042,10 +1043,10 @@ class HandlerProcessor:
     def _sliver_locked(self, invocation: _Invocation) -> Iterator[None]:
         """Hold the lock of a sliver against other processes."""
         sliver, limit = invocation.sliver.id, self.site.limits.busy
-        path = sliver_lock(self.site.state_dir, sliver)
+        lock = self._store.exclusive(sliver_lock(sliver), f"sliver {sliver}", timeout=limit)
         with ExitStack() as stack:
             with telling(self._tell, invocation.operation, sliver):
-                stack.enter_context(exclusive(path, f"sliver {sliver}", timeout=limit))
+                stack.enter_context(lock)
             yield
 
     def _limit(self, operation: Operation) -> float:

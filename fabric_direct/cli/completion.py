@@ -101,10 +101,12 @@ def _remembered(site: "Site") -> Iterable[str]:
     from fabric_direct.placement.claims import Claims  # noqa: PLC0415
     from fabric_direct.state.journal import Journal  # noqa: PLC0415 - see the package
     from fabric_direct.state.service_claims import ServiceClaims  # noqa: PLC0415
+    from fabric_direct.state.store import store_of  # noqa: PLC0415
 
-    yield from Claims(site.state_dir, lifetime=0, timeout=_LIMIT).homes()
+    store = store_of(site)
+    yield from Claims(store, lifetime=0, timeout=_LIMIT).homes()
     yield from ServiceClaims(site).slivers()
-    yield from (str(entry.sliver["id"]) for entry in Journal(site.state_dir).unfinished())
+    yield from (str(entry.sliver["id"]) for entry in Journal(store).unfinished())
 
 
 def _settings(context: click.Context) -> Settings:

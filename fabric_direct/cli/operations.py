@@ -284,7 +284,7 @@ def recover(settings: Settings, *, undo: bool) -> None:
     being modified gets its former state back. Deletions are always finished. Slivers that another
     process is working on are left alone. Hosts that did not answer a deletion are looked at again.
     """
-    damaged: list[Path] = []
+    damaged: list[str] = []
 
     def ask(having: "HandlerProcessor") -> "Sequence[Future[Outcome]]":
         damaged.extend(having.unreadable_entries())
@@ -292,8 +292,8 @@ def recover(settings: Settings, *, undo: bool) -> None:
 
     answers = running.run(settings, ask, show.done)
     answers.incomplete = bool(damaged)
-    for path in damaged:
-        click.echo(f"{path} is no valid entry of the journal: {_LOOK_AT_IT}.", err=True)
+    for where in damaged:
+        click.echo(f"{where} is no valid entry of the journal: {_LOOK_AT_IT}.", err=True)
     if not (answers.outcomes or damaged or settings.as_json):
         show.say(show.console(), "Nothing is unfinished.")
     running.tell(answers, settings)

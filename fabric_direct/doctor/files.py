@@ -15,6 +15,7 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from fabric_direct.state.sliver_types import SliverTypes
+from fabric_direct.state.store import store_of
 
 _NEW_KEY = (
     "make one without a passphrase: ssh-keygen -N ''; name it in site.yaml: guest_access.ssh_key"
@@ -62,8 +63,8 @@ def _try_to_make(there: Path, path: Path) -> None:
 
 def check_journal(site: Site) -> Diagnosis:
     """Check for operations that a process did not finish, and hosts that a deletion did not look at."""
-    journal = Journal(site.state_dir)
-    looks = PendingLooks(site.state_dir, timeout=site.limits.call)
+    journal = Journal(store_of(site))
+    looks = PendingLooks(store_of(site), timeout=site.limits.call)
     try:
         unfinished, foreign = journal.unfinished(), journal.foreign()
         begun = {entry.sliver["id"] for entry in unfinished}
@@ -91,10 +92,10 @@ def check_notes(site: Site) -> Iterator[Diagnosis]:
 
     Nothing is yielded of those that are there and whole, or not there.
     """
-    limit = site.limits.call
+    limit, store = site.limits.call, store_of(site)
     every: dict[str, Claims | SliverTypes] = {
-        "claims on hosts": Claims(site.state_dir, lifetime=0, timeout=limit),
-        "types of slivers": SliverTypes(site.state_dir, timeout=limit),
+        "claims on hosts": Claims(store, lifetime=0, timeout=limit),
+        "types of slivers": SliverTypes(store, timeout=limit),
     }
     for subject, notes in every.items():
         try:

@@ -29,7 +29,7 @@ from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.operations.site_metrics import count_step
 from fabric_direct.operations.stitches import SiteStitches
 from fabric_direct.state.journal import Entry
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.store import sliver_lock, store_of
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +95,9 @@ class FlowRunner:
         """
         with ExitStack() as locks:
             for sliver in sorted(set(job.flow.touches)):
-                path, limit = sliver_lock(self._site.state_dir, sliver), deadline.remaining()
-                locks.enter_context(exclusive(path, f"sliver {sliver}", timeout=limit))
+                name, limit = sliver_lock(sliver), deadline.remaining()
+                lock = store_of(self._site).exclusive(name, f"sliver {sliver}", timeout=limit)
+                locks.enter_context(lock)
                 job.reads.invalidate()
             if job.expected:
                 job.expected.refuse_other_steps(preview(job.flow))

@@ -28,6 +28,7 @@ from fabric_direct.placement.site_nodes import site_nodes
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLooks
+from fabric_direct.state.store import store_of
 from fabric_direct.upkeep.devices import SiteDevices
 
 
@@ -39,9 +40,9 @@ class SiteHosts:
         self.site, self.journal = site, journal
         self.drivers = SiteDrivers(site)
         self.devices = SiteDevices(self.drivers)
-        lifetime = site.limits.create + site.limits.undo
-        self.claims = Claims(site.state_dir, lifetime=lifetime, timeout=site.limits.call)
-        self.looks = PendingLooks(site.state_dir, timeout=site.limits.call)
+        lifetime, store = site.limits.create + site.limits.undo, store_of(site)
+        self.claims = Claims(store, lifetime=lifetime, timeout=site.limits.call)
+        self.looks = PendingLooks(store, timeout=site.limits.call)
 
     def locator(self, deadline: Deadline) -> SliverLocator:
         """Return what places the slivers of one operation."""

@@ -25,6 +25,7 @@ from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.state.journal import Unfinished
 from fabric_direct.state.service_claims import ServiceClaims
 from fabric_direct.state.sliver_types import SliverTypes
+from fabric_direct.state.store import store_of
 
 _VM = "VM"
 
@@ -49,7 +50,7 @@ class SliverIds:
     def __init__(self, hosts: SiteHosts) -> None:
         """Read nothing yet."""
         self._hosts, self._site = hosts, hosts.site
-        self._types = SliverTypes(self._site.state_dir, timeout=self._site.limits.call)
+        self._types = SliverTypes(store_of(self._site), timeout=self._site.limits.call)
 
     def typed(self, sliver: SliverRef) -> SliverRef:
         """Return the sliver; a reference without a type with the type that its id has.

@@ -16,9 +16,9 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state.audit_trail import AuditTrail, Record
 from fabric_direct.state.journal import Unfinished
-from fabric_direct.state.locks import is_held, sliver_lock
 from fabric_direct.state.repair_history import History, Note
 from fabric_direct.state.step_notes import StepNote
+from fabric_direct.state.store import sliver_lock, store_of
 from fabric_direct.upkeep.drift import SiteDrift
 
 T = TypeVar("T")
@@ -98,8 +98,9 @@ class Watching:
         self.services = self._shared(processor.services)
         self.books = SharedReading(self._read_books, _BOOKS_EVERY, self._limiter, clock)
         self._some: dict[tuple[str, str], SharedReading[Any]] = {}
-        self._trail = AuditTrail(self.site.state_dir, self.site.history * 1024)
-        self._repairs = History(self.site.state_dir, self.site.watch.history * 1024)
+        self._store = store_of(self.site)
+        self._trail = AuditTrail(self._store, self.site.history * 1024)
+        self._repairs = History(self._store, self.site.watch.history * 1024)
         self._read = StateView()
         self._marks: tuple[tuple[int, int], ...] = ()
 
@@ -196,7 +197,8 @@ class Watching:
         """Return an operation on a sliver that has not ended; what is about devices is short."""
         if not record.type:
             return None
-        works = is_held(sliver_lock(self.site.state_dir, record.subject))
+        lock = sliver_lock(record.subject)
+        works = lock in self._store.held(lock)
         steps = self._processor.steps_under_way(record.subject) if works else ()
         return OperationUnderWay(record, works, steps)
 

@@ -7,8 +7,8 @@
     drop      the sliver is deleted
     remember  the sliver names its host: nothing is claimed, its host is remembered
 
-Claims are stored in SQLite, ``<state_dir>/placement.sqlite``. Placing takes place within
-:meth:`Claims.changing`, so that threads and processes of the machine place one after the other.
+Claims are in ``placement.sqlite`` of ``state_dir``. Placing takes place within :meth:`Claims.changing`,
+so that threads and processes of the site place one after the other.
 
 Hosts are read before that, concurrently. A claim therefore counts if it existed when the reading began,
 or was made later, even if it has been settled since; no instance can be missed. The same holds for
@@ -17,20 +17,18 @@ tells its sliver.
 """
 
 import json
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fabric_direct.model import PciAddress
 from fabric_direct.placement.plan import Choice
 from fabric_direct.placement.request import Request
 from fabric_direct.placement.state import HostState
-from fabric_direct.state.database import Database
+from fabric_direct.state.store import StateStore, Transaction
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS claim (
@@ -44,6 +42,17 @@ _NODES = """
 CREATE TABLE IF NOT EXISTS node_claim (
     sliver TEXT NOT NULL PRIMARY KEY, node TEXT NOT NULL, until REAL NOT NULL
 )
+"""
+
+_TAKE = """
+INSERT INTO claim VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (sliver) DO UPDATE SET
+    host = excluded.host, owner = excluded.owner, cores = excluded.cores, ram = excluded.ram,
+    disk = excluded.disk, devices = excluded.devices, until = excluded.until
+"""
+
+_TAKE_NODE = """
+INSERT INTO node_claim VALUES (?, ?, ?)
+    ON CONFLICT (sliver) DO UPDATE SET node = excluded.node, until = excluded.until
 """
 
 _SINCE = "SELECT * FROM claim WHERE until >= ? ORDER BY sliver"
@@ -72,7 +81,7 @@ class HostClaim:
 class Book:
     """The claims within a transaction that excludes other writers."""
 
-    def __init__(self, db: sqlite3.Connection, lifetime: float, clock: Clock) -> None:
+    def __init__(self, db: Transaction, lifetime: float, clock: Clock) -> None:
         """Use the connection of a transaction."""
         self._db, self._lifetime, self._clock = db, lifetime, clock
 
@@ -90,11 +99,11 @@ class Book:
             devices = json.dumps([str(address) for address in claim.devices])
             size = (claim.cores, claim.ram, claim.disk)
             values = (claim.sliver, claim.host, claim.owner, *size, devices, until)
-            self._db.execute("INSERT OR REPLACE INTO claim VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._db.execute(_TAKE, values)
 
     def nodes_since(self, moment: float) -> dict[str, str]:
         """Return the bare-metal node that each sliver has a claim on, as :meth:`since` counts claims."""
-        return dict(self._db.execute(_NODES_SINCE, (moment,)))
+        return dict(self._db.execute(_NODES_SINCE, (moment,)).fetchall())
 
     def take_nodes(self, nodes: Mapping[str, str]) -> None:
         """Store claims on bare-metal nodes, by sliver; they replace the slivers' earlier ones."""
@@ -102,24 +111,24 @@ class Book:
         rows = [(sliver, node, now + self._lifetime) for sliver, node in nodes.items()]
         # No reading that is still under way began before a claim ended that long ago.
         self._db.execute("DELETE FROM node_claim WHERE until < ?", (now - self._lifetime,))
-        self._db.executemany("INSERT OR REPLACE INTO node_claim VALUES (?, ?, ?)", rows)
+        self._db.executemany(_TAKE_NODE, rows)
 
 
 class Claims:
     """The claims of a site's slivers."""
 
     def __init__(
-        self, state_dir: Path, *, lifetime: float, timeout: float, clock: Clock = time.time
+        self, store: StateStore, *, lifetime: float, timeout: float, clock: Clock = time.time
     ) -> None:
-        """Create no file yet.
+        """Create nothing yet.
 
         :param lifetime: seconds after which an unsettled claim expires.
         :param timeout: seconds to wait for another thread or process that is placing.
         :param clock: returns seconds since the epoch.
         """
         self._lifetime, self._clock = lifetime, clock
-        self._database = Database(
-            state_dir / "placement.sqlite",
+        self._database = store.database(
+            "placement",
             _TABLE,
             _NODES,
             what="the claims on hosts",
@@ -174,8 +183,8 @@ class Claims:
             now = self._clock()
             with self._database.changing() as db:
                 for table in ("claim", "node_claim"):
-                    statement = f"UPDATE {table} SET until = min(until, ?) WHERE sliver = ?"  # noqa: S608
-                    db.execute(statement, (now, sliver))
+                    statement = f"UPDATE {table} SET until = ? WHERE sliver = ? AND until > ?"  # noqa: S608
+                    db.execute(statement, (now, sliver, now))
 
     def drop(self, sliver: str) -> None:
         """Delete everything about a sliver."""

@@ -1,4 +1,4 @@
-"""The audit trail: who asked for what, and what came of it, as lines of a file below ``state_dir``.
+"""The audit trail: who asked for what, and what came of it.
 
 An operation has a line when it begins and another one, which has all of the first, when it ends. So an
 operation whose process was killed is there, too. An operation that only reads (plan, probe) is not.
@@ -14,9 +14,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from uuid import uuid4
 
-from fabric_direct.errors import unusable
 from fabric_direct.model import ErrorReport, Frozen, Status
-from fabric_direct.state.line_file import LineFile, now
+from fabric_direct.state.lines import JsonLines, now
+from fabric_direct.state.store import StateStore
 
 _LOGIN = Path("/proc/self/loginuid")
 _NOBODY = 2**32 - 1
@@ -85,12 +85,12 @@ def asked_by(name: str) -> Iterator[None]:
 class AuditTrail:
     """The operations that were asked for at a site.
 
-    :param state_dir: the site's.
-    :param size: bytes of the file, and of the former one.
+    :param store: the site's.
+    :param size: bytes that are kept at least, and twice of that at most.
     """
 
-    def __init__(self, state_dir: Path, size: int) -> None:
-        self._lines = LineFile(state_dir / "history", Record, size)
+    def __init__(self, store: StateStore, size: int) -> None:
+        self._lines = JsonLines(store.log("history", size), Record)
 
     def begin(self, operation: str, subject: str, *, kind: str = "", action: str = "") -> Record:
         """Note that an operation begins; what cannot be written is logged.
@@ -137,11 +137,7 @@ class AuditTrail:
 
         :raises DriverError: if they cannot be read.
         """
-        found: dict[str, Record] = {}
-        try:
-            found.update((record.id, record) for record in self._lines.notes())
-        except OSError as error:
-            raise unusable("read the history", self._lines.path, error) from error
+        found = {record.id: record for record in self._lines.notes()}
         asked = (record for record in found.values() if subject in {None, record.subject})
         return tuple(sorted(asked, key=lambda record: record.at))
 

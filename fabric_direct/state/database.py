@@ -1,6 +1,6 @@
 """Small SQLite databases below ``state_dir``.
 
-They are opened for each call, so that no connection crosses a fork. :meth:`Database.changing` is a
+They are opened for each call, so that no connection crosses a fork. :meth:`SqliteDatabase.changing` is a
 transaction that excludes other writers.
 """
 
@@ -19,8 +19,8 @@ _DAMAGED = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOP
 """Codes of errors that concern the file, not what is asked of it."""
 
 
-class Database:
-    """One file with its tables."""
+class SqliteDatabase:
+    """A :class:`~fabric_direct.state.store.Database`: one file with its tables."""
 
     def __init__(
         self, path: Path, *tables: str, what: str, timeout: float, damaged: str = ""

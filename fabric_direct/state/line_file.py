@@ -1,45 +1,34 @@
-"""Files of JSON lines below ``state_dir``, for people to read and programs to collect; bounded.
+"""Files of lines below ``state_dir``: logs of a bounded size, and notes of what is under way.
 
-Each line is appended by one write and synced to the disk, without a lock: threads and processes may
-write at once, and a kill loses at most the line that is being written. A file that is full becomes the
-former one, whose place it takes. What cannot be written is logged; it changes nothing else.
+A line of a log is appended by one write and synced to the disk, without a lock: threads and processes
+may write at once, and a kill loses at most the line that is being written. A file that is full becomes
+the former one, whose place it takes. Notes are not synced: nothing depends on them.
 """
 
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Generic, TypeVar
 
-from pydantic import ValidationError
-
-from fabric_direct.errors import FabricDirectError, SliverBusy
-from fabric_direct.model import Frozen
+from fabric_direct.errors import FabricDirectError, SliverBusy, unusable
 from fabric_direct.state import files
 from fabric_direct.state.locks import exclusive
 
 log = logging.getLogger(__name__)
-T = TypeVar("T", bound=Frozen)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def now() -> str:
-    """Return the time of a line, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+class LineFile:
+    """A :class:`~fabric_direct.state.store.Log`: a file of lines, and a former one."""
 
-
-class LineFile(Generic[T]):
-    """The values of one model, the oldest first."""
-
-    def __init__(self, directory: Path, model: type[T], size: int) -> None:
+    def __init__(self, directory: Path, size: int) -> None:
         """Open nothing yet.
 
         :param directory: made with the first line.
         :param size: bytes of the file, and of the former one.
         """
-        self._directory, self._model, self._size = directory, model, size
+        self._directory, self._size = directory, size
 
     @property
     def path(self) -> Path:
@@ -50,12 +39,12 @@ class LineFile(Generic[T]):
     def _former(self) -> Path:
         return self._directory / "history.former.jsonl"
 
-    def add(self, value: T) -> None:
-        """Append a value; log it if that is not possible."""
+    def append(self, line: str) -> None:
+        """Append a line; log it if that is not possible."""
         try:
             files.make_directory(self._directory)
             self._make_room()
-            self._append(value.model_dump_json(exclude_defaults=True).encode() + b"\n")
+            self._append(line.encode() + b"\n")
         except (OSError, FabricDirectError) as error:
             log.warning("cannot write %s: %s", self.path, error)
 
@@ -87,17 +76,47 @@ class LineFile(Generic[T]):
             return found.st_mtime_ns, found.st_size
         return 0, 0
 
-    def notes(self) -> Iterator[T]:
-        """Yield the values; a line that has none, or half of one, is left out.
-
-        :raises OSError: if they cannot be read.
-        """
-        current, former = _text(self.path), _text(self._former)
+    def lines(self) -> Iterator[str]:
+        """Yield the lines; one of them may be cut off."""
+        try:
+            current, former = _text(self.path), _text(self._former)
+        except OSError as error:
+            raise unusable("read the history", self.path, error) from error
         if current and former.startswith(current):  # it took that place between the two looks
             current = ""
-        for line in (*former.split("\n"), *current.split("\n")):
-            with suppress(ValidationError):
-                yield self._model.model_validate_json(line)
+        yield from (*former.split("\n"), *current.split("\n"))
+
+
+class LineFiles:
+    """:class:`~fabric_direct.state.store.OnlookerNotes`: a file of lines, of mode 0600, for each key."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open nothing yet."""
+        self._directory = directory
+
+    def append(self, key: str, line: str) -> None:
+        """Add a line."""
+        try:
+            files.make_directory(self._directory)
+            descriptor = os.open(self._path(key), _FLAGS, 0o600)
+            with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+        except OSError as error:
+            log.debug("cannot write %s: %s", self._path(key), error)
+
+    def lines(self, key: str) -> tuple[str, ...]:
+        """Return the lines of a key, the oldest first."""
+        with suppress(OSError):
+            return tuple(self._path(key).read_text("utf-8", errors="replace").splitlines())
+        return ()
+
+    def forget(self, key: str) -> None:
+        """Remove the file of a key."""
+        with suppress(OSError):
+            self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._directory / f"{key}.jsonl"
 
 
 def _text(path: Path) -> str:

@@ -39,11 +39,6 @@ def exclusive(path: Path, what: str, *, timeout: float) -> Iterator[None]:
         file.remove()
 
 
-def sliver_lock(state_dir: Path, sliver_id: str) -> Path:
-    """Return the lock file of a sliver: only its holder may change the sliver."""
-    return state_dir / "locks" / f"sliver-{sliver_id}"
-
-
 def is_held(path: Path) -> bool:
     """Return whether a thread or process holds a lock.
 

@@ -1,17 +1,16 @@
 """Hosts where a sliver that was deleted was not looked for, because they did not answer.
 
-They are in the SQLite file ``<state_dir>/pending-looks.sqlite``. A note is written when a deletion ends
+They are in ``pending-looks.sqlite`` of ``state_dir``. A note is written when a deletion ends
 without an answer of a host where the sliver is not known to be, or with something left on one; it is
 struck when a later look at the host has settled it.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fabric_direct.model import SliverRef
-from fabric_direct.state.database import Database
+from fabric_direct.state.store import StateStore
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS look (
@@ -23,7 +22,8 @@ _SELECT = "SELECT sliver, type, host, found, latest FROM look"
 # What was found once is known until it is settled.
 _WRITE = """
 INSERT INTO look VALUES (?, ?, ?, ?, 1)
-    ON CONFLICT (sliver, host) DO UPDATE SET found = max(found, excluded.found), latest = 1
+    ON CONFLICT (sliver, host) DO UPDATE SET latest = 1,
+    found = CASE WHEN look.found > excluded.found THEN look.found ELSE excluded.found END
 """
 
 
@@ -42,13 +42,13 @@ class PendingLook:
 class PendingLooks:
     """The pending looks of a site."""
 
-    def __init__(self, state_dir: Path, *, timeout: float) -> None:
-        """Create no file yet.
+    def __init__(self, store: StateStore, *, timeout: float) -> None:
+        """Create nothing yet.
 
         :param timeout: seconds to wait for another thread or process that writes.
         """
-        path = state_dir / "pending-looks.sqlite"
-        self._database = Database(path, _TABLE, what="the pending looks", timeout=timeout)
+        what = "the pending looks"
+        self._database = store.database("pending-looks", _TABLE, what=what, timeout=timeout)
 
     def all(self) -> tuple[PendingLook, ...]:
         """Return those of all slivers."""
@@ -61,7 +61,7 @@ class PendingLooks:
 
     def write(self, looks: Iterable[PendingLook]) -> None:
         """Note that these looks are due since the latest deletion."""
-        rows = [(look.sliver.id, look.sliver.type, look.host, look.found) for look in looks]
+        rows = [(look.sliver.id, look.sliver.type, look.host, int(look.found)) for look in looks]
         if rows:
             with self._database.changing() as db:
                 db.executemany(_WRITE, rows)

@@ -1,10 +1,10 @@
-"""The history of watchers' repairs: lines of a file below ``state_dir``."""
+"""The history of watchers' repairs."""
 
 from enum import StrEnum
-from pathlib import Path
 
 from fabric_direct.model import Frozen
-from fabric_direct.state.line_file import LineFile
+from fabric_direct.state.lines import JsonLines
+from fabric_direct.state.store import StateStore
 
 
 class RepairResult(StrEnum):
@@ -38,12 +38,12 @@ class Note(Frozen):
     """From hearing of it to the end of the repair."""
 
 
-class History(LineFile[Note]):
+class History(JsonLines[Note]):
     """The notes of a site's watchers.
 
-    :param state_dir: the site's.
-    :param size: bytes of the file, and of the former one.
+    :param store: the site's.
+    :param size: bytes that are kept at least, and twice of that at most.
     """
 
-    def __init__(self, state_dir: Path, size: int) -> None:
-        super().__init__(state_dir / "watch", Note, size)
+    def __init__(self, store: StateStore, size: int) -> None:
+        super().__init__(store.log("watch", size), Note)

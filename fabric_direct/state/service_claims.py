@@ -1,18 +1,17 @@
 """Claims of network services on VLANs of ports, subnets and addresses, and the choice of free ones.
 
-SQLite keeps them in ``<state_dir>/pools.sqlite``, beside the address pools. Its constraint refuses to
+They are in ``pools.sqlite`` of ``state_dir``, beside the address pools. Its constraint refuses to
 claim a thing twice, whichever threads and processes ask. A claim is made before anything else of the
 service, and released after the service was seen to be absent.
 """
 
-import sqlite3
 from collections.abc import Callable, Iterable
 from typing import TypeVar, cast
 
 from fabric_direct.model.services import NetworkService
 from fabric_direct.site.config import Site
-from fabric_direct.state.database import Database
 from fabric_direct.state.service_choice import ServiceClaim, claims_of, resolved
+from fabric_direct.state.store import Transaction, store_of
 
 S = TypeVar("S", bound=NetworkService)
 _TABLE = """
@@ -22,18 +21,23 @@ CREATE TABLE IF NOT EXISTS service_claim (
 )
 """
 
+_CLAIM = """
+INSERT INTO service_claim VALUES (?, ?, ?, ?) ON CONFLICT (kind, key)
+    DO UPDATE SET sliver = excluded.sliver, part = excluded.part
+"""
+
 
 class ServiceClaims:
     """The claims of a site's network services."""
 
     def __init__(self, site: Site, changed: Callable[[], object] = lambda: None) -> None:
-        """Create no file yet.
+        """Create nothing yet.
 
         :param changed: called after each change of what is held.
         """
         self._site, self._changed = site, changed
-        path, limit = site.state_dir / "pools.sqlite", site.limits.call
-        self._database = Database(path, _TABLE, what="the address pools", timeout=limit)
+        what, limit = "the address pools", site.limits.call
+        self._database = store_of(site).database("pools", _TABLE, what=what, timeout=limit)
 
     def resolve(self, service: S) -> S:
         """Return the service with what it leaves open: what it holds already, or what is free now.
@@ -110,21 +114,21 @@ class ServiceClaims:
 def _near(service: NetworkService) -> tuple[str, ...]:
     """Return the condition, and its values, for what a service has, and may want or clash with.
 
-    Of VLANs that are those of its ports: of thousands, few are read.
+    Of VLANs that are those of its ports, and perhaps of others whose names are alike: of thousands, few
+    are read.
     """
-    places = {f" on {interface.where}" for interface in service.interfaces if interface.device}
-    marks = ", ".join("?" * len(places))
-    where = f"WHERE sliver = ? OR kind <> 'VLAN' OR substr(key, instr(key, ' on ')) IN ({marks})"
+    places = {f"% on {interface.where}" for interface in service.interfaces if interface.device}
+    where = "WHERE sliver = ? OR kind <> 'VLAN'" + " OR key LIKE ?" * len(places)
     return where, service.id, *places
 
 
-def _insert(db: sqlite3.Connection, claims: Iterable[ServiceClaim]) -> None:
+def _insert(db: Transaction, claims: Iterable[ServiceClaim]) -> None:
     """Write claims; one of another interface of the service, or of all of it, becomes that one."""
     rows = [(c.kind, c.key, c.sliver, c.part) for c in claims]
-    db.executemany("INSERT OR REPLACE INTO service_claim VALUES (?, ?, ?, ?)", rows)
+    db.executemany(_CLAIM, rows)
 
 
-def _select(db: sqlite3.Connection, where: str = "", *values: str) -> tuple[ServiceClaim, ...]:
+def _select(db: Transaction, where: str = "", *values: str) -> tuple[ServiceClaim, ...]:
     columns = "SELECT kind, key, sliver, part FROM service_claim"
     rows = db.execute(f"{columns} {where} ORDER BY kind, key", values)
     return tuple(ServiceClaim(*row) for row in rows)

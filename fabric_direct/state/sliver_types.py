@@ -1,28 +1,26 @@
 """The resource types of the slivers that were made, by their ids.
 
-They are in the SQLite file ``<state_dir>/types.sqlite``. A type is noted before anything of its sliver
+They are in ``types.sqlite`` of ``state_dir``. A type is noted before anything of its sliver
 is made, and struck when the sliver is gone. Without a note, the site is asked whose an id is.
 """
 
-from pathlib import Path
-
 from fabric_direct.model import SliverRef
-from fabric_direct.state.database import Database
+from fabric_direct.state.store import StateStore
 
 _TABLE = "CREATE TABLE IF NOT EXISTS sliver (id TEXT PRIMARY KEY, type TEXT NOT NULL)"
+_NOTE = "INSERT INTO sliver VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET type = excluded.type"
 
 
 class SliverTypes:
     """The resource types of a site's slivers."""
 
-    def __init__(self, state_dir: Path, *, timeout: float) -> None:
-        """Create no file yet.
+    def __init__(self, store: StateStore, *, timeout: float) -> None:
+        """Create nothing yet.
 
         :param timeout: seconds to wait for another thread or process that writes.
         """
-        path = state_dir / "types.sqlite"
-        self._database = Database(
-            path,
+        self._database = store.database(
+            "types",
             _TABLE,
             what="the types of slivers",
             timeout=timeout,
@@ -42,7 +40,7 @@ class SliverTypes:
     def note(self, sliver: SliverRef) -> None:
         """Note the type of a sliver, in place of an earlier one of its id."""
         with self._database.changing() as db:
-            db.execute("INSERT OR REPLACE INTO sliver VALUES (?, ?)", (sliver.id, sliver.type))
+            db.execute(_NOTE, (sliver.id, sliver.type))
 
     def strike(self, sliver_id: str) -> None:
         """Forget the type of a sliver that is gone."""

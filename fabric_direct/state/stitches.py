@@ -1,24 +1,32 @@
 """The stitches of a site, recorded so that the other end of a stitch can be found.
 
-SQLite keeps them in ``<state_dir>/pools.sqlite``. A row is written before the sliver that names the
+They are in ``pools.sqlite`` of ``state_dir``. A row is written before the sliver that names the
 other one is made, and removed when that sliver is gone. The properties of a stitch come from the stamps
 of both ends; a row says only which sliver asks for it.
 """
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from fabric_direct.errors import Conflict
 from fabric_direct.site.config import Site
-from fabric_direct.state.database import Database
+from fabric_direct.state.store import Transaction, store_of
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS stitch (
-    sliver TEXT NOT NULL, part TEXT NOT NULL, other TEXT NOT NULL, end TEXT NOT NULL,
+    sliver TEXT NOT NULL, part TEXT NOT NULL, other TEXT NOT NULL, "end" TEXT NOT NULL,
     taken TEXT NOT NULL, address TEXT,
-    PRIMARY KEY (sliver, part, other, end), UNIQUE (other, end, address)
+    PRIMARY KEY (sliver, part, other, "end"), UNIQUE (other, "end", address)
 )
+"""
+
+_HOLD = """
+INSERT INTO stitch VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (sliver, part, other, "end")
+    DO UPDATE SET taken = excluded.taken, address = excluded.address
+"""
+_RELEASE = """
+DELETE FROM stitch WHERE sliver = ? AND part = ? AND other = ? AND "end" = ? AND taken = ?
+    AND (address = ? OR (address IS NULL AND CAST(? AS TEXT) IS NULL))
 """
 
 
@@ -45,9 +53,11 @@ class Stitches:
     """The stitches of a site."""
 
     def __init__(self, site: Site) -> None:
-        """Create no file yet."""
-        path, limit = site.state_dir / "pools.sqlite", site.limits.call
-        self._database = Database(path, _TABLE, what="the stitches", timeout=limit)
+        """Create nothing yet."""
+        limit = site.limits.call
+        self._database = store_of(site).database(
+            "pools", _TABLE, what="the stitches", timeout=limit
+        )
 
     def of(self, sliver_id: str) -> tuple[Stitch, ...]:
         """Return what a sliver is stitched to by naming it."""
@@ -65,19 +75,13 @@ class Stitches:
         with self._database.changing() as db:
             for stitch in stitches:
                 _refuse_taken(db, stitch)
-                db.execute(
-                    "INSERT OR REPLACE INTO stitch VALUES (?, ?, ?, ?, ?, ?)", astuple(stitch)
-                )
+                db.execute(_HOLD, astuple(stitch))
 
     def release(self, stitches: Iterable[Stitch]) -> None:
         """Forget stitches, as far as they are noted so."""
         with self._database.changing() as db:
             for stitch in stitches:
-                db.execute(
-                    "DELETE FROM stitch WHERE sliver = ? AND part = ? AND other = ? AND end = ?"
-                    " AND taken = ? AND address IS ?",
-                    astuple(stitch),
-                )
+                db.execute(_RELEASE, (*astuple(stitch), stitch.address))
 
     def _read(self, condition: str, value: str) -> tuple[Stitch, ...]:
         if not self._database.exists():
@@ -86,15 +90,15 @@ class Stitches:
             return _select(db, condition, value)
 
 
-def _select(db: sqlite3.Connection, condition: str, *values: str | None) -> tuple[Stitch, ...]:
+def _select(db: Transaction, condition: str, *values: str | None) -> tuple[Stitch, ...]:
     # The condition is one of this file's; values are bound.
     query = f"SELECT * FROM stitch WHERE {condition} ORDER BY sliver, part"  # noqa: S608
     return tuple(Stitch(*row) for row in db.execute(query, values))
 
 
-def _refuse_taken(db: sqlite3.Connection, stitch: Stitch) -> None:
+def _refuse_taken(db: Transaction, stitch: Stitch) -> None:
     holders = _select(
-        db, "other = ? AND end = ? AND address = ?", stitch.other, stitch.end, stitch.address
+        db, 'other = ? AND "end" = ? AND address = ?', stitch.other, stitch.end, stitch.address
     )
     for holder in holders:
         if (holder.sliver, holder.part) != (stitch.sliver, stitch.part):

@@ -30,9 +30,10 @@ from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef
 from fabric_direct.site.config import Site, WatchSettings
 from fabric_direct.state.audit_trail import asked_by
 from fabric_direct.state.journal import Unfinished
-from fabric_direct.state.line_file import now
+from fabric_direct.state.lines import now
 from fabric_direct.state.pending_looks import PendingLook
 from fabric_direct.state.repair_history import History, Note, RepairResult
+from fabric_direct.state.store import store_of
 from fabric_direct.upkeep.drift import SiteDrift
 
 log = logging.getLogger(__name__)
@@ -170,7 +171,7 @@ class Watcher:
         self._site, self._desk, self._sources = site, desk, tuple(sources)
         self._settings, self._on_note = site.watch, on_note
         self._clock, self._later = clock, later
-        self._history = History(site.state_dir, site.watch.history * 1024)
+        self._history = History(store_of(site), site.watch.history * 1024)
         self._limits = RepairBudget(site.watch, clock)
         self._begin()
         forks.in_child(self._forked)

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from fabric_direct.model import SliverRef
 from fabric_direct.model.bare_metal import MachineSliver
-from fabric_direct.state.database import Database
+from fabric_direct.state.database import SqliteDatabase
 from fabric_direct.zones.store import SHOWN
 from fabric_direct.zones.wire import Instance, InstanceStatus
 
@@ -33,7 +33,7 @@ class Instances:
     def __init__(self, state_dir: Path) -> None:
         """Create no file yet."""
         path = state_dir / "zone" / "instances.sqlite"
-        self._database = Database(path, _TABLE, what="the zone's instances", timeout=10)
+        self._database = SqliteDatabase(path, _TABLE, what="the zone's instances", timeout=10)
 
     def add(self, reservation: str, slivers: Mapping[str, Iterable[MachineSliver]]) -> None:
         """Record slivers that are about to be created, by kind; purge those deleted long ago."""

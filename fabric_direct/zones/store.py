@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from fabric_direct.errors import Conflict
-from fabric_direct.state.database import Database
+from fabric_direct.state.database import SqliteDatabase
 
 _KEPT = 3600.0
 """Seconds to remember refused and cancelled requests; no request takes as long."""
@@ -81,7 +81,7 @@ class ReservationStore:
     def __init__(self, state_dir: Path) -> None:
         """Open nothing yet."""
         path = state_dir / "zone" / "zone.sqlite"
-        self._database = Database(path, *_TABLES, what="the zone's database", timeout=10)
+        self._database = SqliteDatabase(path, *_TABLES, what="the zone's database", timeout=10)
 
     def zone_id(self) -> str:
         """Return the zone's own id; it is generated at the first call."""

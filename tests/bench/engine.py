@@ -10,6 +10,7 @@ from fabric_direct.engine.run import Listener, run
 from fabric_direct.engine.step import Flow, Step
 from fabric_direct.model import Finding, Operation
 from fabric_direct.operations.site_metrics import count_step
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from tests.bench.measure import line, median_seconds, ratio
 
@@ -35,7 +36,7 @@ class Nothing(Step):
 def main() -> None:
     """Print the figures."""
     with ThreadPoolExecutor(STEPS) as pool, tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder))
+        journal = Journal(FileStore(Path(folder)))
         for makes in (False, True):
             kind = "that make something" if makes else "with nothing to do"
             bare = _milliseconds(lambda makes=makes: _run(pool, None, makes=makes))

@@ -17,6 +17,7 @@ from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import Operation
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from tests.fabric import slivers
 from tests.fabric.slivers import PROJECT, RESERVATION, bridge, component, interface, port, vm
@@ -729,7 +730,7 @@ def test_a_clean_restart_deletes_what_was_begun(
 
     assert handler.clean_restart() == ok("clean_restart")
     assert not fakes.ports
-    assert Journal(site.state_dir).unfinished() == ()
+    assert Journal(FileStore(site.state_dir)).unfinished() == ()
 
 
 def test_a_clean_restart_of_ports_leaves_the_vms(
@@ -788,7 +789,7 @@ def test_a_clean_restart_that_reads_less_than_the_journal_says_deletes_nothing(
     handler: VMHandler, fakes: Substrate, site: Site, unit: Any
 ) -> None:
     handler.create(unit)
-    Journal(site.state_dir).begin(Operation.MODIFY, {"id": OTHER, "type": "VM"})
+    Journal(FileStore(site.state_dir)).begin(Operation.MODIFY, {"id": OTHER, "type": "VM"})
 
     message = why_not(handler.clean_restart(), "clean_restart")
 

@@ -36,6 +36,7 @@ from fabric_direct.operations.modify import Modify
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from tests.trust.matrix import memory
 from tests.trust.scenes import DRIVERS, forget, node
 from tests.trust.things import Things, differing, things_of
@@ -245,5 +246,5 @@ def _deleted(site: Site, hosts: dict[str, Substrate], slivers: int) -> list[str]
         wrong += [f"in the journal: {entry.sliver['id']}" for entry in running.unfinished()]
     left = [thing for thing in _now(hosts) if thing[0] != "guest"]
     locks = [path.name for path in (site.state_dir / "locks").glob("*")]
-    claims = Claims(site.state_dir, lifetime=0, timeout=60).since(0)
+    claims = Claims(FileStore(site.state_dir), lifetime=0, timeout=60).since(0)
     return wrong + [f"left: {each}" for each in (*left, *locks, *claims)]

@@ -14,6 +14,7 @@ from fabric_direct.drivers.ssh import known_hosts
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.handlers.sliver_documents import model_of
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from fabric_direct.zones.sealing import Seal
 from tests.trust.hostile_inputs import (
@@ -280,7 +281,7 @@ class _Journal:
     """Reads a file of a journal."""
 
     def __init__(self, folder: Path) -> None:
-        self._journal = Journal(folder)
+        self._journal = Journal(FileStore(folder))
         self._file = folder / "journal" / "sliver-1.json"
         self._file.parent.mkdir()
 

@@ -21,7 +21,7 @@ from fabric_direct.drivers.fake import Substrate
 from fabric_direct.drivers.fake.substrate import left_out
 from fabric_direct.errors import DriverError
 from fabric_direct.state import files
-from fabric_direct.state.database import Database
+from fabric_direct.state.database import SqliteDatabase
 from tests.reading import only_reads
 from tests.trust.clock import Over, current, hang
 
@@ -33,7 +33,7 @@ CHANGES = (*READS, "fails after", "late", "later", "does nothing", "killed after
 BOOKS = ("fails", "fails after", "killed before", "killed after")
 """What can go wrong with the journal, the claims and the locks: files of this machine."""
 
-_FILES = ((files, "replace"), (files, "sync"), (Path, "unlink"), (Path, "read_bytes"))
+_FILES = ((files, "replace"), (files, "sync"), (Path, "unlink"), (Path, "read_text"))
 _LISTING = frozenset(
     {
         *("find", "find_port", "servers", "ports", "volumes", "plugs", "plugged", "records"),
@@ -162,7 +162,7 @@ def books(tap: Tap, state_dir: Path) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name in _FILES:
             stack.enter_context(patch.object(owner, name, _file(tap, owner, name, state_dir)))
-        stack.enter_context(patch.object(Database, "reading", _database(tap)))
+        stack.enter_context(patch.object(SqliteDatabase, "reading", _database(tap)))
         yield
 
 
@@ -180,10 +180,10 @@ def _file(tap: Tap, owner: Any, name: str, state_dir: Path) -> Callable[..., Any
 
 
 def _database(tap: Tap) -> Callable[..., Any]:
-    really = Database.reading
+    really = SqliteDatabase.reading
 
     @contextmanager
-    def opened(database: Database) -> Iterator[Any]:
+    def opened(database: SqliteDatabase) -> Iterator[Any]:
         error = DriverError("cannot use the claims", why="it was told to")
         tap.through("", "claims.open", lambda: None, error)
         with really(database) as db:

@@ -15,6 +15,7 @@ from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import Operation
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from labs.network.al2s_standin import OWNER, Al2s
 from labs.network.nso_standin import Controller
@@ -656,13 +657,13 @@ class TestTheHandler:
         fakes.fault("service.remove", at=0, kind="fail")
         handler.create(unit(EACH["L2STS"]))
         fakes.mend()
-        Journal(site.state_dir).begin(Operation.CREATE, {"id": "vm-1", "type": "VM"})
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, {"id": "vm-1", "type": "VM"})
 
         answer = handler.clean_restart()
 
         assert answer == {"target.name": "clean_restart", "target.code": 0, "action.sequence": 0}
         assert list(fakes.services) == [OTHER]
-        assert [e.sliver["id"] for e in Journal(site.state_dir).unfinished()] == ["vm-1"]
+        assert [e.sliver["id"] for e in Journal(FileStore(site.state_dir)).unfinished()] == ["vm-1"]
 
 
 BRIDGED = {

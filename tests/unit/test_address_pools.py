@@ -23,6 +23,7 @@ from fabric_direct.site.addresses import (
     host_address,
     reserved,
 )
+from fabric_direct.state.file_store import FileStore
 from tests.unit.processes import APART
 
 ANY = Interface()
@@ -39,7 +40,7 @@ NET6 = network(subnet6="fd00::/64")
 
 @pytest.fixture
 def pools(tmp_path: Path) -> Pools:
-    return Pools(tmp_path / "state" / "pools.sqlite", timeout=60)
+    return Pools(FileStore(tmp_path / "state"), timeout=60)
 
 
 def hold(pools: Pools, sliver: str, settings: SiteNetwork = NET, **asked: Any) -> Held:
@@ -94,12 +95,12 @@ def test_a_nic_that_gets_no_address_holds_nothing(pools):
 def test_a_mac_follows_from_the_ids_and_is_one_of_qemus(pools, tmp_path):
     held = hold(pools, "a")
     assert held.mac.startswith("52:54:00:")
-    assert hold(Pools(tmp_path / "other.sqlite", timeout=60), "a").mac == held.mac
+    assert hold(Pools(FileStore(tmp_path / "other"), timeout=60), "a").mac == held.mac
     assert hold(pools, "b").mac != held.mac
 
 
 def test_a_derived_mac_that_is_held_already_is_passed_over(pools, tmp_path):
-    derived = hold(Pools(tmp_path / "other.sqlite", timeout=60), "a").mac
+    derived = hold(Pools(FileStore(tmp_path / "other"), timeout=60), "a").mac
     hold(pools, "b", mac=derived)
     assert hold(pools, "a").mac != derived
 
@@ -198,7 +199,7 @@ def test_what_is_given_up_twice_is_given_up(pools):
 
 def test_what_is_held_survives_a_restart(pools, tmp_path):
     held = hold(pools, "a", NET6)
-    later = Pools(tmp_path / "state" / "pools.sqlite", timeout=60)
+    later = Pools(FileStore(tmp_path / "state"), timeout=60)
     assert later.of_sliver("a", "localhost") == (held,)
     assert hold(later, "b").ipv4 != held.ipv4
 
@@ -226,7 +227,7 @@ def test_threads_never_get_the_same_address(pools):
 
 
 def _hold_ten(path: Path, name: str) -> list[str]:
-    pools = Pools(path, timeout=60)
+    pools = Pools(FileStore(path.parent), timeout=60)
     return [str(hold(pools, f"{name}-{n}").ipv4) for n in range(10)]
 
 
@@ -238,7 +239,7 @@ def test_processes_never_get_the_same_address(tmp_path):
 
 
 def test_a_database_that_others_keep_locked_ends_the_waiting(tmp_path):
-    pools = Pools(tmp_path / "pools.sqlite", timeout=0.01)
+    pools = Pools(FileStore(tmp_path), timeout=0.01)
     hold(pools, "a")
     db = sqlite3.connect(tmp_path / "pools.sqlite", isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
@@ -251,7 +252,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
     path = tmp_path / "pools.sqlite"
     path.write_text("this is not SQLite, and longer than its header would be: " * 20)
     with pytest.raises(DriverError, match=str(path)):
-        hold(Pools(path, timeout=1), "a")
+        hold(Pools(FileStore(path.parent), timeout=1), "a")
 
 
 # --- addresses

@@ -23,6 +23,7 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state import audit_trail
 from fabric_direct.state.audit_trail import AuditTrail, Record, asked_by
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from tests.outcomes import result_of
 
@@ -109,7 +110,7 @@ class TestARecord:
     def test_of_what_is_recovered_says_so(
         self, processor: HandlerProcessor, site: Site, vm: Vm
     ) -> None:
-        Journal(site.state_dir).begin(Operation.CREATE, vm().model_dump(mode="json"))
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, vm().model_dump(mode="json"))
         (future,) = processor.recover(undo=True)
         future.result()
         assert only(processor).action == "recover --undo"
@@ -217,7 +218,7 @@ class TestWhoAsks:
     ) -> None:
         (tmp_path / "loginuid").write_text(said)
         monkeypatch.setattr(audit_trail, "_LOGIN", tmp_path / "loginuid")
-        assert AuditTrail(tmp_path, 1024).begin("create", "s1").login == login
+        assert AuditTrail(FileStore(tmp_path), 1024).begin("create", "s1").login == login
 
 
 class TestTheCommand:
@@ -241,7 +242,7 @@ class TestTheCommand:
         assert len(run("history", "--last", "1").stdout.splitlines()) == 1 + 1
 
     def test_says_that_an_operation_has_not_ended(self, run: Run, site: Site) -> None:
-        AuditTrail(site.state_dir, 1024).begin("create", "vm1")
+        AuditTrail(FileStore(site.state_dir), 1024).begin("create", "vm1")
         assert "  create     vm1     begun  " in run("history").stdout
 
     def test_prints_json(self, run: Run, processor: HandlerProcessor) -> None:

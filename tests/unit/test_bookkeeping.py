@@ -14,7 +14,7 @@ from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state import files
-from fabric_direct.state.database import Database
+from fabric_direct.state.database import SqliteDatabase
 from fabric_direct.state.journal import Journal
 from tests.outcomes import done
 
@@ -49,7 +49,7 @@ def fill(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def fill() -> None:
         monkeypatch.setattr(files, "replace", full)
         monkeypatch.setattr(files, "sync", full)
-        monkeypatch.setattr(Database, "change", broken)
+        monkeypatch.setattr(SqliteDatabase, "change", broken)
 
     return fill
 

@@ -41,8 +41,9 @@ from fabric_direct.model import (
     Status,
 )
 from fabric_direct.site.config import Site, load_site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.store import sliver_lock
 from tests.outcomes import outcomes_of, result_of
 
 SITE = {
@@ -326,7 +327,7 @@ class TestCreate:
     ) -> None:
         limits = {"limits": {"busy": 0.1}, "state_dir": str(tmp_path / "state")}
         site_path.write_text(yaml.safe_dump(SITE | limits))
-        with exclusive(sliver_lock(tmp_path / "state", "vm1"), "it", timeout=1):
+        with FileStore(tmp_path / "state").exclusive(sliver_lock("vm1"), "it", timeout=1):
             result = run("create", write())
         assert result.exit_code == 1
         assert "vm1: create failed, nothing was changed" in result.stderr
@@ -574,7 +575,7 @@ class TestRecover:
     def test_an_entry_that_cannot_be_read_is_named(
         self, run: Run, site: Site, words: tuple[str, ...]
     ) -> None:
-        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, VM | {"type": "VM"})
         entry = site.state_dir / "journal/vm1.json"
         entry.write_text(entry.read_text()[:50])
 
@@ -585,14 +586,16 @@ class TestRecover:
         assert "Nothing is unfinished" not in result.output
 
     def test_what_was_begun_is_finished(self, run: Run, site: Site, fakes: Substrate) -> None:
-        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, VM | {"type": "VM"})
         assert run("recover").exit_code == 0
         assert list(fakes.servers) == ["vm1"]
 
     def test_what_was_begun_is_undone_if_asked_for(
         self, run: Run, site: Site, fakes: Substrate
     ) -> None:
-        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"}, owns_everything=True)
+        Journal(FileStore(site.state_dir)).begin(
+            Operation.CREATE, VM | {"type": "VM"}, owns_everything=True
+        )
         assert run("recover", "--undo").exit_code == 0
         assert not fakes.servers
 

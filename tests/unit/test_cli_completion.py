@@ -13,6 +13,7 @@ from fabric_direct.drivers.fake import Substrate
 from fabric_direct.handlers.vm.actions import NAMES
 from fabric_direct.model import Operation
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from tests.unit.test_cli import SITE, VM, Run, Write, run, site, site_path, write
 
@@ -66,14 +67,14 @@ class TestSlivers:
         assert logging.root.manager.disable == before
 
     def test_that_were_interrupted_are_completed(self, complete: Complete, site: Site) -> None:
-        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, VM | {"type": "VM"})
         assert complete("delete", "") == ["vm1"]
 
     def test_of_a_host_that_hangs_are_those_that_are_remembered(
         self, complete: Complete, site: Site, fakes: Substrate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(completion, "_LIMIT", 0.05)
-        Journal(site.state_dir).begin(Operation.CREATE, VM | {"type": "VM"})
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, VM | {"type": "VM"})
         fakes.hang()
         assert complete("reconcile", "") == ["vm1"]
 

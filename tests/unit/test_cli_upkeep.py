@@ -11,6 +11,7 @@ from pytest_mock import MockerFixture
 from fabric_direct.drivers.fake import Substrate
 from fabric_direct.model import State
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.repair_history import History, Note, RepairResult
 from fabric_direct.upkeep.watch import Watcher
 from tests.outcomes import outcomes_of, result_of
@@ -196,7 +197,7 @@ class TestWatch:
         assert [(d["command"], d["result"]["subject"]) for d in documents] == [("watch", "vm1")]
 
     def test_prints_its_history(self, run: Run, site: Site) -> None:
-        History(site.state_dir, 1024).add(self.NOTE)
+        History(FileStore(site.state_dir), 1024).add(self.NOTE)
 
         assert run("watch", "--history").stdout == self.LINE
         assert result_of(run("watch", "--history", "--json").stdout) == [

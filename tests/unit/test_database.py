@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from fabric_direct.errors import DriverError
-from fabric_direct.state.database import Database
+from fabric_direct.state.database import SqliteDatabase
 from tests.unit.processes import APART
 
 TABLE = "CREATE TABLE IF NOT EXISTS count (number INTEGER NOT NULL)"
 TIMES = 15
 
 
-def database(path: Path) -> Database:
-    return Database(path, TABLE, what="the count", timeout=60)
+def database(path: Path) -> SqliteDatabase:
+    return SqliteDatabase(path, TABLE, what="the count", timeout=60)
 
 
 def count_up(path: Path) -> None:

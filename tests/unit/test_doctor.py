@@ -16,6 +16,7 @@ from fabric_direct.model import Operation, SliverRef
 from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, VlanNetwork
 from fabric_direct.site import installed
 from fabric_direct.site.config import Host, Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.sliver_types import SliverTypes
 from tests.functional.ssh_server import new_key
@@ -279,7 +280,7 @@ class TestFiles:
         assert use in found.remedy
 
     def test_notes_of_which_a_page_is_damaged_fail(self, fake_site: Site) -> None:
-        types = SliverTypes(fake_site.state_dir, timeout=60)
+        types = SliverTypes(FileStore(fake_site.state_dir), timeout=60)
         for number in range(300):
             types.note(SliverRef(id=f"sliver-{number}", type="VM"))
         path = fake_site.state_dir / "types.sqlite"
@@ -290,7 +291,7 @@ class TestFiles:
         assert [found.subject for found in files.check_notes(fake_site)] == ["types of slivers"]
 
     def test_whole_notes_and_those_that_are_not_there_are_fine(self, fake_site: Site) -> None:
-        SliverTypes(fake_site.state_dir, timeout=60).note(SliverRef(id="a", type="VM"))
+        SliverTypes(FileStore(fake_site.state_dir), timeout=60).note(SliverRef(id="a", type="VM"))
 
         assert list(files.check_notes(fake_site)) == []
         assert not (fake_site.state_dir / "placement.sqlite").exists()
@@ -333,21 +334,21 @@ class TestFiles:
         assert files.check_image("tiny", touch(tmp_path / "tiny.qcow2"), None).verdict is Verdict.OK
 
     def test_an_unfinished_operation_is_a_warning_with_what_to_do(self, fake_site: Site) -> None:
-        Journal(fake_site.state_dir).begin(Operation.CREATE, {"id": "vm1", "type": "VM"})
+        Journal(FileStore(fake_site.state_dir)).begin(Operation.CREATE, {"id": "vm1", "type": "VM"})
         found = files.check_journal(fake_site)
         assert found.verdict is Verdict.WARN
         assert found.found.startswith("create of vm1 since ")
         assert "fabric-direct recover" in found.remedy
 
     def test_an_unfinished_deletion_is_finished_and_not_undone(self, fake_site: Site) -> None:
-        Journal(fake_site.state_dir).begin(Operation.DELETE, {"id": "vm1", "type": "VM"})
+        Journal(FileStore(fake_site.state_dir)).begin(Operation.DELETE, {"id": "vm1", "type": "VM"})
 
         remedy = files.check_journal(fake_site).remedy
 
         assert remedy == "if no process is working on it: fabric-direct recover"
 
     def test_a_file_in_the_journal_that_is_no_entry_is_named(self, fake_site: Site) -> None:
-        Journal(fake_site.state_dir).begin(Operation.CREATE, {"id": "vm1", "type": "VM"})
+        Journal(FileStore(fake_site.state_dir)).begin(Operation.CREATE, {"id": "vm1", "type": "VM"})
         damaged = fake_site.state_dir / "journal/vm2.json"
         damaged.write_text("{")
         found = files.check_journal(fake_site)

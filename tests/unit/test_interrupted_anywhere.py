@@ -21,6 +21,7 @@ from fabric_direct.errors import Conflict, DriverError
 from fabric_direct.model import Capacities, NodeSliver, Operation, Outcome, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from tests.outcomes import done
@@ -265,7 +266,7 @@ def test_undoing_a_modification_leaves_the_size_that_a_server_has_by_now(
     with HandlerProcessor(fake_site) as processor:
         done(processor.create(larger).result())
         data, before = (s.model_dump(mode="json", exclude_none=True) for s in (now, was))
-        Journal(fake_site.state_dir).begin(Operation.MODIFY, data, before=before)
+        Journal(FileStore(fake_site.state_dir)).begin(Operation.MODIFY, data, before=before)
 
         for future in processor.recover(undo=True):
             done(future.result())
@@ -305,7 +306,7 @@ class TestOnSeveralHosts:
     ) -> None:
         sliver = vm(host="localhost", components=())
         look = PendingLook(sliver.ref(), "other", found=False)
-        PendingLooks(fake_site.state_dir, timeout=60).write([look])
+        PendingLooks(FileStore(fake_site.state_dir), timeout=60).write([look])
 
         with interrupted("compute.find", processor):
             (outcome,) = [future.result() for future in processor.recover()]

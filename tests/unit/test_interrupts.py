@@ -24,8 +24,9 @@ from fabric_direct.errors import Conflict
 from fabric_direct.model import NodeSliver, Operation, Outcome, Status
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site, load_site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.store import sliver_lock
 from tests.conftest import FAKE_DRIVERS
 from tests.trust.clock import await_in_earnest
 
@@ -113,11 +114,11 @@ class TestAProcessor:
         assert "done: port nic1, port nic2, volume data, server; not" in outcome.error.message
         assert set(fakes.servers) == {"sliver-1"}
         assert "port nic1" in outcome.left
-        (entry,) = Journal(site.state_dir).unfinished()
+        (entry,) = Journal(FileStore(site.state_dir)).unfinished()
         assert (entry.operation, entry.owns_everything) == (Operation.CREATE, True)
 
         assert again.create(vm()).result().ok
-        assert Journal(site.state_dir).unfinished() == ()
+        assert Journal(FileStore(site.state_dir)).unfinished() == ()
 
     def test_can_be_undone_afterwards(
         self,
@@ -154,7 +155,7 @@ class TestAProcessor:
 
         assert (outcome.status, not fakes.servers) == (Status.PARTIAL, True)
         assert "port nic1" in outcome.left
-        assert Journal(site.state_dir).of("sliver-1")
+        assert Journal(FileStore(site.state_dir)).of("sliver-1")
         assert again.delete(vm()).result().ok
 
     def test_of_a_modification_names_what_is_not_done(
@@ -199,7 +200,7 @@ class TestAProcessor:
         assert outcome.error
         assert outcome.error.message.endswith("was interrupted before it changed anything")
         assert (outcome.status, outcome.left) == (Status.FAILED, ())
-        assert Journal(site.state_dir).unfinished() == ()
+        assert Journal(FileStore(site.state_dir)).unfinished() == ()
 
     def test_cancels_what_has_not_begun_and_takes_nothing_new(
         self, processor: HandlerProcessor, vm: MakeVm, monkeypatch: pytest.MonkeyPatch
@@ -218,7 +219,7 @@ class TestAProcessor:
     def test_waits_for_no_sliver_of_another_process(
         self, site: Site, processor: HandlerProcessor, vm: MakeVm
     ) -> None:
-        with exclusive(sliver_lock(site.state_dir, "sliver-1"), "it", timeout=1):
+        with FileStore(site.state_dir).exclusive(sliver_lock("sliver-1"), "it", timeout=1):
             processor._interruption.begin()
             outcome = processor.create(vm()).result(60)
 
@@ -327,9 +328,9 @@ class TestACommand:
         assert f"  Interrupted: create of vm1 was interrupted: {SERVER_IS_MADE}" in said
         assert "Unfinished: vm1." in said
         assert any("give the same command again, or `fabric-direct recover`" in s for s in said)
-        assert Journal(tmp_path / "state").of("vm1")
+        assert Journal(FileStore(tmp_path / "state")).of("vm1")
         assert run(*words).exit_code == 0
-        assert Journal(tmp_path / "state").unfinished() == ()
+        assert Journal(FileStore(tmp_path / "state")).unfinished() == ()
 
     def test_a_deletion_is_finished_and_not_undone(
         self, site_path: Path, run: Callable[..., Result], tmp_path: Path
@@ -357,7 +358,10 @@ class TestACommand:
 
         assert code == 130
         assert said[-3:-1] == ["Ended at once.", "Unfinished: vm1, vm2."]
-        assert {e.sliver["id"] for e in Journal(tmp_path / "state").unfinished()} == {"vm1", "vm2"}
+        assert {e.sliver["id"] for e in Journal(FileStore(tmp_path / "state")).unfinished()} == {
+            "vm1",
+            "vm2",
+        }
         assert run("recover", "--undo").exit_code == 0
         assert not substrate(load_site(site_path), "localhost").servers
 

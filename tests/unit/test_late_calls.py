@@ -14,6 +14,7 @@ from fabric_direct.operations.progress import Progress
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.service_claims import ServiceClaims
 from tests.outcomes import done
 from tests.trust.clock import Clock, Later, await_in_earnest, skipping_faults
@@ -66,7 +67,7 @@ def assert_unknown(outcome: Outcome, method: str) -> None:
 
 def claimed(site: Site) -> list[str]:
     """Return the slivers with a claim."""
-    claims = Claims(site.state_dir, lifetime=1, timeout=1).since(time.time())
+    claims = Claims(FileStore(site.state_dir), lifetime=1, timeout=1).since(time.time())
     return [claim.sliver for claim in claims]
 
 

@@ -29,6 +29,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.model import VNicInterface
 from fabric_direct.site.config import Host, Site
+from fabric_direct.state.file_store import FileStore
 
 SCHEMA = Path("/usr/share/libvirt/schemas/network.rng")
 ANY = VNicInterface()
@@ -561,7 +562,7 @@ def test_the_host_must_be_one_of_the_site(site):
 
 def test_ports_are_found_by_the_rows_of_this_host_alone(driver, api, site):
     made = driver.create_port("s1", "nic1", "dhcp", ANY)
-    Pools(site.state_dir / "pools.sqlite", timeout=1).hold(
+    Pools(FileStore(site.state_dir), timeout=1).hold(
         "s2", "nic1", "elsewhere", "dhcp", site.networks["dhcp"], ANY
     )
     (found,) = driver.stamped()

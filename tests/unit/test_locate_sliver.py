@@ -35,8 +35,9 @@ from fabric_direct.placement.claims import Claims
 from fabric_direct.placement.plan import BuildPlan
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.store import sliver_lock
 from tests.outcomes import done
 from tests.unit.several_hosts import FakeCloud, served_by
 
@@ -101,7 +102,7 @@ def silence(things: Substrate) -> None:
 
 def claimed(site: Site) -> list[str]:
     """Return the slivers with a claim."""
-    claims = Claims(site.state_dir, lifetime=1, timeout=1).since(time.time() + 0.001)
+    claims = Claims(FileStore(site.state_dir), lifetime=1, timeout=1).since(time.time() + 0.001)
     return [claim.sliver for claim in claims]
 
 
@@ -165,7 +166,7 @@ class TestCreate:
         hosts["w3"].fault("network.delete_port", at=0, kind="fail")
         assert processor.create(vm(host="w3")).result().status is Status.PARTIAL
         hosts["w3"].mend()
-        Journal(processor.site.state_dir).end("sliver-1")
+        Journal(FileStore(processor.site.state_dir)).end("sliver-1")
 
         done(processor.create(auto()).result())
 
@@ -438,7 +439,7 @@ class TestUnfinished:
     def killed(self, site: Site, auto: MakeVm, **values: Any) -> NodeSliver:
         decided = auto(**({"host": "w3"} | values))
         data = decided.model_dump(mode="json", exclude_none=True)
-        Journal(site.state_dir).begin(Operation.CREATE, data, owns_everything=True)
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, data, owns_everything=True)
         return decided
 
     def test_recovery_resumes_where_it_was_begun(
@@ -775,7 +776,7 @@ class TestMany:
         self, processor: HandlerProcessor, site: Site, auto: MakeVm
     ) -> None:
         plan = processor.place([auto()])
-        with exclusive(sliver_lock(site.state_dir, "sliver-1"), "it", timeout=1):
+        with FileStore(site.state_dir).exclusive(sliver_lock("sliver-1"), "it", timeout=1):
             (future,) = processor.build(plan, [auto()])
             outcome = future.result()
 
@@ -790,7 +791,7 @@ class TestMany:
         with HandlerProcessor(site) as processor:
             plan = processor.place(slivers)
             (planned,) = processor._queries.placer().claim(plan, slivers)
-            Claims(site.state_dir, lifetime=1, timeout=1).drop("s0")
+            Claims(FileStore(site.state_dir), lifetime=1, timeout=1).drop("s0")
             done(processor.create(auto(id="quicker", host="w2", components=(GPU,))).result())
             outcome = done(processor._create_planned(slivers[0], planned).result())
         assert outcome.warnings == ()
@@ -887,6 +888,6 @@ class TestCloud:
         self, cloud: Substrate, processor: HandlerProcessor, auto: MakeVm, site: Site
     ) -> None:
         decided = auto(host="w2", components=()).model_dump(mode="json", exclude_none=True)
-        Journal(site.state_dir).begin(Operation.CREATE, decided, owns_everything=True)
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, decided, owns_everything=True)
         assert [done(future.result()).ok for future in processor.recover()] == [True]
         assert cloud.servers["sliver-1"].host == "w2"

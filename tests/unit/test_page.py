@@ -30,7 +30,8 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.serving import access
 from fabric_direct.site.config import Site
 from fabric_direct.state.audit_trail import AuditTrail, asked_by
-from fabric_direct.state.line_file import now
+from fabric_direct.state.file_store import FileStore
+from fabric_direct.state.lines import now
 from fabric_direct.state.repair_history import History, Note, RepairResult
 from tests.conftest import FAKE_DRIVERS
 
@@ -403,13 +404,13 @@ class TestEveryAnswer:
 class TestHostileText:
     async def test_stays_text(self, viewer: httpx.AsyncClient, site: Site, make: MakeVm) -> None:
         make("vm-1")
-        trail = AuditTrail(site.state_dir, 2**20)
+        trail = AuditTrail(FileStore(site.state_dir), 2**20)
         with asked_by(HOSTILE):
             record = trail.begin("create", "vm-1", kind="VM")
         error = ErrorReport(kind="DriverError", message=HOSTILE)
         trail.end(record, Status.FAILED, 1.0, error, (HOSTILE,))
         note = Note(at=now(), did=RepairResult.FAILED, subject="vm-1", cause=HOSTILE, why=HOSTILE)
-        History(site.state_dir, 2**20).add(note)
+        History(FileStore(site.state_dir), 2**20).add(note)
 
         for path in ("/", "/history", "/slivers/vm-1", f"/history?subject={quote(HOSTILE)}"):
             text = (await viewer.get(path)).text
@@ -475,7 +476,7 @@ class TestTheOverview:
     async def test_shows_what_a_killed_process_began(
         self, viewer: httpx.AsyncClient, site: Site
     ) -> None:
-        AuditTrail(site.state_dir, 2**20).begin("create", "vm-7", kind="VM")
+        AuditTrail(FileStore(site.state_dir), 2**20).begin("create", "vm-7", kind="VM")
 
         said = await shown(viewer)
 
@@ -555,7 +556,7 @@ class TestOtherPages:
         note = Note(
             at=now(), did=RepairResult.REPAIRED, subject="vm-1", differences=("nic1 is missing",)
         )
-        History(site.state_dir, 2**20).add(note)
+        History(FileStore(site.state_dir), 2**20).add(note)
 
         said = await shown(viewer, "/history?subject=vm-1")
 
@@ -565,7 +566,7 @@ class TestOtherPages:
 
     async def test_a_long_history_has_pages(self, viewer: httpx.AsyncClient, site: Site) -> None:
         records = 201
-        trail = AuditTrail(site.state_dir, 2**20)
+        trail = AuditTrail(FileStore(site.state_dir), 2**20)
         for number in range(records):
             trail.begin("create", f"vm-{number}", kind="VM")
 

@@ -26,6 +26,7 @@ from fabric_direct.placement.placer import Placer
 from fabric_direct.placement.plan import BuildPlan
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site, load_site
+from fabric_direct.state.file_store import FileStore
 from tests.outcomes import result_of
 
 SITE: dict[str, Any] = {
@@ -289,7 +290,7 @@ class TestBuild:
 class TestClaims:
     @pytest.fixture
     def claims(self, site: Site) -> Claims:
-        return Claims(site.state_dir, lifetime=60, timeout=60)
+        return Claims(FileStore(site.state_dir), lifetime=60, timeout=60)
 
     @pytest.fixture
     def placer(self, site: Site, claims: Claims) -> Placer:
@@ -365,7 +366,9 @@ class TestClaims:
 
     def test_those_that_ended_long_ago_are_forgotten(self, site: Site) -> None:
         moments = iter([1000.0, 1121.0])
-        claims = Claims(site.state_dir, lifetime=60, timeout=60, clock=lambda: next(moments))
+        claims = Claims(
+            FileStore(site.state_dir), lifetime=60, timeout=60, clock=lambda: next(moments)
+        )
         for name in ("old", "new"):
             with claims.changing() as book:
                 book.take_nodes({name: "n1"})

@@ -17,6 +17,7 @@ from fabric_direct.placement.claims import Claims, HostClaim, depleted
 from fabric_direct.placement.placer import Placer
 from fabric_direct.placement.state import FreeDevice, HostState
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from tests.unit.processes import APART
 
 MakeVm = Callable[..., NodeSliver]
@@ -25,7 +26,7 @@ GPU, AUDIO, OTHER = map(PciAddress.parse, ("25:00.0", "25:00.1", "26:00.0"))
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Claims:
-    return Claims(tmp_path / "state", lifetime=60, timeout=60)
+    return Claims(FileStore(tmp_path / "state"), lifetime=60, timeout=60)
 
 
 def claim(sliver: str = "a", host: str = "w1", **values: Any) -> HostClaim:
@@ -61,7 +62,7 @@ def test_nothing_is_claimed_if_any_of_it_goes_wrong(claims: Claims) -> None:
 
 
 def test_one_that_is_not_ended_expires(tmp_path: Path) -> None:
-    claims = Claims(tmp_path, lifetime=60, timeout=60, clock=lambda: 1000.0)
+    claims = Claims(FileStore(tmp_path), lifetime=60, timeout=60, clock=lambda: 1000.0)
     take(claims, claim())
     assert claims.since(1060.0)
     assert claims.since(1060.1) == ()
@@ -69,7 +70,7 @@ def test_one_that_is_not_ended_expires(tmp_path: Path) -> None:
 
 def test_one_that_has_expired_cannot_be_renewed(tmp_path: Path) -> None:
     now = 1000.0
-    claims = Claims(tmp_path, lifetime=60, timeout=60, clock=lambda: now)
+    claims = Claims(FileStore(tmp_path), lifetime=60, timeout=60, clock=lambda: now)
     take(claims, claim())
     now = 1060.1
     assert not claims.renew("a", "w1")
@@ -77,7 +78,7 @@ def test_one_that_has_expired_cannot_be_renewed(tmp_path: Path) -> None:
 
 def test_one_that_lasts_is_renewed_on_its_own_host(tmp_path: Path) -> None:
     now = 1000.0
-    claims = Claims(tmp_path, lifetime=60, timeout=60, clock=lambda: now)
+    claims = Claims(FileStore(tmp_path), lifetime=60, timeout=60, clock=lambda: now)
     take(claims, claim())
     now = 1060.0
     assert not claims.renew("a", "w2")
@@ -110,7 +111,7 @@ def test_what_was_never_written_makes_no_file(claims: Claims, tmp_path: Path) ->
 
 
 def test_who_places_all_the_time_is_not_waited_for_forever(tmp_path: Path) -> None:
-    claims = Claims(tmp_path, lifetime=60, timeout=0.1)
+    claims = Claims(FileStore(tmp_path), lifetime=60, timeout=0.1)
     with claims.changing(), pytest.raises(TimedOut, match="claims"), claims.changing():
         raise AssertionError("not reached")
 
@@ -174,7 +175,9 @@ def choose(state_dir: Path, slivers: list[NodeSliver]) -> list[NodeSliver]:
     site = Site.model_validate(SITE | {"state_dir": state_dir})
     deadline = Deadline.within(60)
     drivers = {host: host_drivers(site, host).within(deadline, 10) for host in site.hosts}
-    placer = Placer(site, Claims(state_dir, lifetime=60, timeout=60), drivers.__getitem__)
+    placer = Placer(
+        site, Claims(FileStore(state_dir), lifetime=60, timeout=60), drivers.__getitem__
+    )
     found = []
     for sliver in slivers:
         try:

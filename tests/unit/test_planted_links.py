@@ -13,9 +13,10 @@ from fabric_direct.drivers.ssh import known_hosts
 from fabric_direct.errors import DriverError, FabricDirectError, InvalidSite
 from fabric_direct.model import Operation, PciAddress
 from fabric_direct.site.config import Site
-from fabric_direct.state.database import Database
+from fabric_direct.state.database import SqliteDatabase
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.store import sliver_lock
 from fabric_direct.zones.sealing import seal_of
 from tests.conftest import KEY
 
@@ -53,25 +54,25 @@ def plant(monkeypatch: pytest.MonkeyPatch, link: Path, to: Path) -> None:
 
 
 def begin(state: Path) -> None:
-    Journal(state).begin(Operation.CREATE, SLIVER)
+    Journal(FileStore(state)).begin(Operation.CREATE, SLIVER)
 
 
 def end(state: Path) -> None:
-    Journal(state).end("s")
+    Journal(FileStore(state)).end("s")
 
 
 def unfinished(state: Path) -> None:
-    Journal(state).unfinished()
+    Journal(FileStore(state)).unfinished()
 
 
 def lock(state: Path) -> None:
-    with exclusive(sliver_lock(state, "s"), "sliver s", timeout=0):
+    with FileStore(state).exclusive(sliver_lock("s"), "sliver s", timeout=0):
         pass
 
 
 def count(state: Path) -> None:
     table = "CREATE TABLE IF NOT EXISTS t (a)"
-    with Database(state / "zone/x.sqlite", table, what="it", timeout=0).changing() as db:
+    with SqliteDatabase(state / "zone/x.sqlite", table, what="it", timeout=0).changing() as db:
         db.execute("INSERT INTO t VALUES (1)")
 
 
@@ -122,7 +123,7 @@ def test_of_the_operator_are_followed(state: Path, tmp_path: Path, name: str) ->
     begin(state)
     lock(state)
 
-    assert [entry.sliver for entry in Journal(state).unfinished()] == [SLIVER]
+    assert [entry.sliver for entry in Journal(FileStore(state)).unfinished()] == [SLIVER]
 
 
 def test_in_the_place_of_the_state_directory_itself_is_followed(

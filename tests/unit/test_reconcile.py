@@ -17,6 +17,7 @@ from fabric_direct.model import (
 )
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from tests.outcomes import done, made
 from tests.unit.faults import at_each_call
@@ -60,7 +61,7 @@ def written(fakes: Substrate) -> list[str]:
 
 def begin(processor: HandlerProcessor, operation: Operation, sliver: NodeSliver) -> None:
     """Leave what a process leaves that was killed in an operation."""
-    journal = Journal(processor.site.state_dir)
+    journal = Journal(FileStore(processor.site.state_dir))
     journal.begin(operation, sliver.model_dump(mode="json", exclude_none=True))
 
 

@@ -16,6 +16,7 @@ from fabric_direct.model import NodeSliver, Operation, Status
 from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan, read_plan
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from tests.outcomes import done, outcomes_of
 from tests.trust.scenes import Request, Scene, node, vpn
@@ -360,7 +361,7 @@ class TestCarryingOut:
         assert "the plan for sliver vm1 is outdated" in outcome.error.message
         assert "port nic1: planned 'will create', now 'already so'" in outcome.error.message
         assert outcome.steps == ()
-        assert Journal(site.state_dir).unfinished() == ()
+        assert Journal(FileStore(site.state_dir)).unfinished() == ()
 
     def test_is_for_the_library_too(self, site: Site, fakes: Substrate, tmp_path: Path) -> None:
         sliver = NodeSliver(**VM)

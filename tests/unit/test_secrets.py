@@ -27,6 +27,7 @@ from fabric_direct.errors import FabricDirectError, InvalidSite, InvalidSliver
 from fabric_direct.model import NodeSliver, Operation
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import ChildZone, GuestSettings, Host, Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from fabric_direct.zones.app import application
 from fabric_direct.zones.client import ZoneClient
@@ -80,7 +81,7 @@ def test_a_boot_script_is_in_no_outcome_and_no_stamp(
 def test_the_journal_has_a_boot_script_until_the_operation_ends_for_its_user_alone(
     tmp_path: Path, vm: MakeVm
 ) -> None:
-    sliver, journal = vm(boot_script=SCRIPT), Journal(tmp_path)
+    sliver, journal = vm(boot_script=SCRIPT), Journal(FileStore(tmp_path))
     journal.begin(Operation.CREATE, sliver.model_dump(mode="json"))
     (entry,) = (tmp_path / "journal").iterdir()
 

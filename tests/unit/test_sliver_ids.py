@@ -21,6 +21,7 @@ from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.site.drivers import driven_types
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from tests.conftest import KEY
 from tests.outcomes import done
@@ -152,7 +153,7 @@ class TestByItsIdAlone:
         self, processor: HandlerProcessor, site: Site
     ) -> None:
         wanted = fabnet()
-        Journal(site.state_dir).begin(
+        Journal(FileStore(site.state_dir)).begin(
             Operation.CREATE, wanted.model_dump(mode="json"), owns_everything=True
         )
 
@@ -305,7 +306,7 @@ class TestWhatIsUnfinished:
 
     def test_another_type_is_not_created(self, processor: HandlerProcessor, site: Site) -> None:
         wanted = fabnet().model_dump(mode="json")
-        Journal(site.state_dir).begin(Operation.CREATE, wanted, owns_everything=True)
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, wanted, owns_everything=True)
 
         outcome = processor.create(node()).result(60)
 
@@ -599,7 +600,7 @@ class TestTheListOfSlivers:
         fakes.servers.clear()
         (site.state_dir / "types.sqlite").unlink()
         data = (wanted if unfinished is Operation.CREATE else wanted.ref()).model_dump(mode="json")
-        Journal(site.state_dir).begin(unfinished, data, owns_everything=True)
+        Journal(FileStore(site.state_dir)).begin(unfinished, data, owns_everything=True)
 
         (found,) = listed("--type", "VM")
 

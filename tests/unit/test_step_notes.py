@@ -11,6 +11,7 @@ from fabric_direct.model import NodeSliver, StepStatus
 from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.step_notes import StepNote, StepNotes
 
 PORT = StepNote(step="port", total=2)
@@ -20,7 +21,7 @@ SERVER = StepNote(step="server", total=2)
 
 @pytest.fixture
 def notes(tmp_path: Path) -> StepNotes:
-    return StepNotes(tmp_path)
+    return StepNotes(FileStore(tmp_path))
 
 
 def test_each_step_is_there_once_as_it_is_now(notes: StepNotes, tmp_path: Path) -> None:
@@ -28,8 +29,8 @@ def test_each_step_is_there_once_as_it_is_now(notes: StepNotes, tmp_path: Path) 
         for note in (PORT, SERVER, DONE):
             notes.add("vm-1", note)
 
-        assert StepNotes(tmp_path).of("vm-1") == (DONE, SERVER)
-        assert StepNotes(tmp_path).of("vm-2") == ()
+        assert StepNotes(FileStore(tmp_path)).of("vm-1") == (DONE, SERVER)
+        assert StepNotes(FileStore(tmp_path)).of("vm-2") == ()
 
 
 def test_none_is_there_when_the_operation_has_ended(notes: StepNotes, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from fabric_direct.model.references import needs
 from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.stitches import Stitches
 from tests.outcomes import done, outcomes_of
@@ -189,7 +190,7 @@ class TestANodesInterfaceTakesWhatAServicesHas:
     ) -> None:
         done(processor.create(net(at("vfs"))).result())
         values = {"id": "net-1", "type": "L2Bridge"}
-        Journal(site.state_dir).begin(Operation.CREATE, values, owns_everything=True)
+        Journal(FileStore(site.state_dir)).begin(Operation.CREATE, values, owns_everything=True)
 
         _, message = refused(processor.create(vm(shared(VF, **to()))).result())
 
@@ -373,7 +374,9 @@ class TestWhatHasChangedSince:
     ) -> None:
         done(processor.modify(net(at("vfs", vlan=101))).result())
         unfinished = vm(shared(VF, vlan=101, **to())).model_dump(mode="json", exclude_none=True)
-        Journal(site.state_dir).begin(Operation.MODIFY, unfinished, owns_everything=False)
+        Journal(FileStore(site.state_dir)).begin(
+            Operation.MODIFY, unfinished, owns_everything=False
+        )
 
         (outcome,) = processor.recover(undo=True)
 
@@ -613,7 +616,9 @@ class TestAModificationThatIsUndone:
 
     def begin(self, site: Site, sliver: NodeSliver, before: NodeSliver) -> None:
         was, now = (s.model_dump(mode="json", exclude_none=True) for s in (before, sliver))
-        Journal(site.state_dir).begin(Operation.MODIFY, now, owns_everything=False, before=was)
+        Journal(FileStore(site.state_dir)).begin(
+            Operation.MODIFY, now, owns_everything=False, before=was
+        )
 
     def test_gives_up_what_it_was_stitched_to(
         self, site: Site, processor: HandlerProcessor

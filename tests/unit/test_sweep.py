@@ -24,8 +24,10 @@ from fabric_direct.model.networks import NetworkSliver, ServerPort, VNicPortsSli
 from fabric_direct.placement.claims import Claims, HostClaim
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Host, Site
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.locks import exclusive
+from fabric_direct.state.store import sliver_lock
 from fabric_direct.upkeep.sweep.books import LocalRecords
 from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.expected import ExpectedSlivers, parse_expected
@@ -233,7 +235,7 @@ class TestWhatIsFound:
     def test_a_claim_alone(
         self, site: Site, processor: HandlerProcessor, ten: frozenset[str]
     ) -> None:
-        claims = Claims(site.state_dir, lifetime=1, timeout=1)
+        claims = Claims(FileStore(site.state_dir), lifetime=1, timeout=1)
         claims.remember("ghost", "w1")
 
         assert kinds(processor.find_unexpected(ten), "ghost") == {"claim"}
@@ -243,7 +245,7 @@ class TestWhatIsFound:
     def test_an_entry_of_the_journal_alone_with_its_type(
         self, site: Site, processor: HandlerProcessor, ten: frozenset[str]
     ) -> None:
-        journal = Journal(site.state_dir)
+        journal = Journal(FileStore(site.state_dir))
         journal.begin(Operation.DELETE, {"id": "lan", "type": "L2Bridge"}, owns_everything=True)
 
         assert processor.find_unexpected(ten).types == {"lan": "L2Bridge"}
@@ -283,7 +285,7 @@ class TestWhatIsLeftAlone:
     ) -> None:
         make("ghost")
 
-        with exclusive(sliver_lock(site.state_dir, "ghost"), "it", timeout=1):
+        with FileStore(site.state_dir).exclusive(sliver_lock("ghost"), "it", timeout=1):
             found = processor.find_unexpected(ten)
 
         assert (found.types, found.token) == ({}, "")
@@ -293,7 +295,7 @@ class TestWhatIsLeftAlone:
         self, site: Site, processor: HandlerProcessor, make: Make, ten: frozenset[str]
     ) -> None:
         make("ghost")
-        journal = Journal(site.state_dir)
+        journal = Journal(FileStore(site.state_dir))
         journal.begin(Operation.MODIFY, {"id": "ghost", "type": "VM"})
         journal.expect("ghost", time.time() + 60)
 
@@ -305,7 +307,7 @@ class TestWhatIsLeftAlone:
     def test_a_sliver_that_is_being_placed(
         self, site: Site, processor: HandlerProcessor, ten: frozenset[str]
     ) -> None:
-        with Claims(site.state_dir, lifetime=60, timeout=1).changing() as book:
+        with Claims(FileStore(site.state_dir), lifetime=60, timeout=1).changing() as book:
             book.take([HostClaim("ghost", "w1", 1, 1, 1)])
 
         found = processor.find_unexpected(ten)
@@ -326,7 +328,7 @@ class TestWhatIsLeftAlone:
         make("ghost", components=[{"type": "GPU", "id": "gpu"}])
         done(processor.delete(SliverRef(id="ghost")).result())
         if claimed:
-            Claims(site.state_dir, lifetime=1, timeout=1).remember("ghost", "w1")
+            Claims(FileStore(site.state_dir), lifetime=1, timeout=1).remember("ghost", "w1")
         address = next(a for a, d in w1.devices.items() if d.type == "GPU")
         w1.records[address] = DeviceRecord(
             address, "GPU", None, "ghost", "gpu", "10de", "20b7", quarantined="it was not erased"
@@ -556,7 +558,8 @@ class TestAToken:
     ) -> None:
         make("ghost")
         token = processor.find_unexpected(ten).token
-        (site.state_dir / "sweep" / "found.json").write_text("{")
+        with FileStore(site.state_dir).database("sweep", what="it", timeout=60).changing() as db:
+            db.execute("UPDATE dry_run SET found = '{'")
 
         with pytest.raises(Refused, match="is not the token"):
             processor.sweep(ten, token)
@@ -583,7 +586,7 @@ class TestAToken:
         token = processor.find_unexpected(ten).token
 
         with (
-            exclusive(sliver_lock(site.state_dir, "ghost"), "it", timeout=1),
+            FileStore(site.state_dir).exclusive(sliver_lock("ghost"), "it", timeout=1),
             pytest.raises(Refused) as refused,
         ):
             processor.sweep(ten, token)
@@ -764,7 +767,7 @@ class TestKilled:
     ) -> None:
         make("ghost")
         # What a process that was killed leaves: the journal's entry, and what it had not removed yet.
-        Journal(site.state_dir).begin(
+        Journal(FileStore(site.state_dir)).begin(
             Operation.DELETE, {"id": "ghost", "type": "VM"}, owns_everything=True
         )
         if method != "compute.delete":
@@ -798,7 +801,7 @@ class TestKilled:
     ) -> None:
         make("ghost")
         token = processor.find_unexpected(ten).token
-        DryRuns(site.state_dir).begin(["ghost"])  # and then it was killed
+        DryRuns(FileStore(site.state_dir), timeout=60).begin(["ghost"])  # and then it was killed
 
         with pytest.raises(Refused, match="is not the token of the last dry run"):
             processor.sweep(ten, token)
@@ -966,7 +969,9 @@ def test_what_another_process_works_on_is_left_alone(
 ) -> None:
     make("ghost")
     ready, go = FORK.Event(), FORK.Event()
-    other = FORK.Process(target=_hold, args=(sliver_lock(site.state_dir, "ghost"), ready, go))
+    other = FORK.Process(
+        target=_hold, args=(site.state_dir / "locks" / sliver_lock("ghost"), ready, go)
+    )
     other.start()
     assert ready.wait(60)
 
@@ -982,7 +987,7 @@ def test_the_lock_of_a_process_that_was_killed_keeps_nothing_from_a_sweep(
     site: Site, processor: HandlerProcessor, make: Make, ten: frozenset[str]
 ) -> None:
     make("ghost")
-    lock = sliver_lock(site.state_dir, "ghost")
+    lock = site.state_dir / "locks" / sliver_lock("ghost")
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.close(descriptor)  # as the kernel does for it

@@ -30,7 +30,8 @@ from fabric_direct.model import (
 from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Host, Site
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.file_store import FileStore
+from fabric_direct.state.store import sliver_lock
 from tests.outcomes import done, made
 from tests.unit.faults import at_each_call
 
@@ -526,7 +527,7 @@ class TestAtTheSameTime:
         began, end = Event(), Event()
 
         def work() -> None:
-            with exclusive(sliver_lock(fake_site.state_dir, "vm-1"), "vm-1", timeout=60):
+            with FileStore(fake_site.state_dir).exclusive(sliver_lock("vm-1"), "vm-1", timeout=60):
                 began.set()
                 end.wait()
 

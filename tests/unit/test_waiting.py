@@ -21,7 +21,8 @@ from fabric_direct.model import Finding, NodeSliver, SliverRef, StepStatus
 from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.locks import exclusive
+from fabric_direct.state.store import sliver_lock
 from tests.unit.openstack_api import OpenStackApi, neutron_port
 
 MakeVm = Callable[..., NodeSliver]
@@ -133,7 +134,7 @@ class TestEvents:
 
     def test_tell_that_another_process_has_the_sliver(self, fake_site: Site) -> None:
         heard: SimpleQueue[Progress] = SimpleQueue()
-        path = sliver_lock(fake_site.state_dir, "vm1")
+        path = fake_site.state_dir / "locks" / sliver_lock("vm1")
         with HandlerProcessor(fake_site, on_progress=heard.put) as processor:
             with exclusive(path, "sliver vm1", timeout=1):
                 processor.delete(SliverRef(id="vm1"))

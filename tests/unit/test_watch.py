@@ -17,9 +17,11 @@ from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, State
 from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site, WatchSettings
+from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.locks import exclusive, sliver_lock
+from fabric_direct.state.locks import exclusive
 from fabric_direct.state.repair_history import History, Note, RepairResult
+from fabric_direct.state.store import sliver_lock
 from fabric_direct.upkeep.drift import SiteDrift
 from fabric_direct.upkeep.watch import RepairBudget, WatchedSource, Watcher
 from tests.outcomes import done
@@ -343,7 +345,7 @@ class TestWhatWasChangedBefore:
     def test_is_a_repair_that_a_killed_watcher_had_begun(
         self, watched: Watched, fakes: Substrate, living: NodeSliver
     ) -> None:
-        journal, begun = Journal(watched.site.state_dir), living.model_dump(mode="json")
+        journal, begun = Journal(FileStore(watched.site.state_dir)), living.model_dump(mode="json")
         journal.begin(Operation.RECONCILE, begun, owns_everything=False)
 
         watched.watcher.start()
@@ -516,7 +518,7 @@ class TestWhatCannotBeRepaired:
         self, listening: Watched, fakes: Substrate, living: NodeSliver
     ) -> None:
         without_device("gpu")(fakes)
-        journal = Journal(listening.site.state_dir)
+        journal = Journal(FileStore(listening.site.state_dir))
         journal.begin(Operation.MODIFY, living.model_dump(mode="json"))
 
         fakes.listeners.fire(STARTED)
@@ -577,7 +579,7 @@ class TestWhatCannotBeRepaired:
         self, listening: Watched, fakes: Substrate
     ) -> None:
         without_device("gpu")(fakes)
-        path = sliver_lock(listening.site.state_dir, "sliver-1")
+        path = listening.site.state_dir / "locks" / sliver_lock("sliver-1")
         with exclusive(path, "sliver sliver-1", timeout=1):
             fakes.listeners.fire(STARTED)
             _, again = listening.times.later.get(timeout=SOON)
@@ -745,7 +747,7 @@ class TestTheHistory:
         fakes.listeners.fire(STARTED)
         note = listening.note()
 
-        assert list(History(listening.site.state_dir, 1024).notes()) == [note]
+        assert list(History(FileStore(listening.site.state_dir), 1024).notes()) == [note]
 
     def test_of_all_operations_names_the_watcher(
         self, listening: Watched, fakes: Substrate, processor: HandlerProcessor
@@ -758,7 +760,7 @@ class TestTheHistory:
         assert (record.operation, record.asked_by) == ("reconcile", "watch")
 
     def test_is_bounded_and_keeps_the_latest(self, tmp_path: Path) -> None:
-        history = History(tmp_path, 500)
+        history = History(FileStore(tmp_path), 500)
         for number in range(100):
             history.add(self.NOTE.model_copy(update={"subject": f"s{number}"}))
 
@@ -768,9 +770,9 @@ class TestTheHistory:
         assert [note.subject for note in history.notes()][-1] == "s99"
 
     def test_overlooks_what_is_no_note(self, tmp_path: Path) -> None:
-        history = History(tmp_path, 500)
+        history = History(FileStore(tmp_path), 500)
         history.add(self.NOTE)
-        with history.path.open("a") as file:
+        with (tmp_path / "watch" / "history.jsonl").open("a") as file:
             file.write('half a li\n{"at": 3}\n')
         history.add(self.NOTE)
 
@@ -779,7 +781,7 @@ class TestTheHistory:
     def test_that_cannot_be_written_keeps_nothing_from_being_repaired(
         self, listening: Watched, fakes: Substrate
     ) -> None:
-        History(listening.site.state_dir, 1024).path.mkdir(parents=True)
+        (listening.site.state_dir / "watch" / "history.jsonl").mkdir(parents=True)
         without_device("gpu")(fakes)
 
         fakes.listeners.fire(STARTED)

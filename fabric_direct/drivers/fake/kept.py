@@ -32,7 +32,7 @@ from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.p4_switches import Switch
 from fabric_direct.model.services import Services
 from fabric_direct.site.config import Site
-from fabric_direct.state.database import Database
+from fabric_direct.state.database import SqliteDatabase
 
 FILE = "fake.sqlite"
 _UNKNOWN = ""
@@ -89,7 +89,7 @@ class Kept:
         """Read nothing yet."""
         self._host = host
         self._path = site.state_dir / FILE
-        self._file = Database(
+        self._file = SqliteDatabase(
             self._path, _TABLE, what="the site in memory", timeout=site.limits.call
         )
         self._known: str | None = None

@@ -29,7 +29,7 @@ from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 from fabric_direct.model import ObservedInterface
 from fabric_direct.model.services import NetworkService, PortMirror, ServiceInterface
 from fabric_direct.site.config import Site
-from fabric_direct.state.locks import exclusive
+from fabric_direct.state.store import store_of
 
 _SERVED = ("L2Bridge", "L2PTP", "L2STS", "PortMirror", *FABNET_TYPES)
 _FIELDS = ("inner_vlan", "mtu")
@@ -310,12 +310,9 @@ class LinuxBridgeService:
     @contextmanager
     def _editing(self, device: str) -> Iterator[Editor]:
         """Change links of a device while nobody else does: services share its ports."""
-        path = self._site.state_dir / "locks" / f"switch-{device}"
-        limit = time_left(self._site.limits.call)
-        with (
-            exclusive(path, f"switch {device}", timeout=limit),
-            self._switch(device).changing() as it,
-        ):
+        store, limit = store_of(self._site), time_left(self._site.limits.call)
+        alone = store.exclusive(f"switch-{device}", f"switch {device}", timeout=limit)
+        with alone, self._switch(device).changing() as it:
             yield it
 
     def remove(self, sliver_id: str) -> None:

@@ -1,22 +1,26 @@
 """Records of each switch's sliver and phase: an installation wipes a switch, so no stamp would last.
 
-They are in the SQLite file ``<state_dir>/p4-switches.sqlite``. A record is written before the switch is
+They are in ``p4-switches.sqlite`` of ``state_dir``. A record is written before the switch is
 changed. When a sliver gives up its switch, the record stays, without a sliver, until the next sliver has
 the switch installed anew.
 """
 
-import sqlite3
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fabric_direct.errors import Conflict
 from fabric_direct.site.config import Site
-from fabric_direct.state.database import Database
+from fabric_direct.state.store import Transaction, store_of
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS p4_switch (
     name TEXT PRIMARY KEY, sliver TEXT NOT NULL, phase TEXT NOT NULL, identity TEXT NOT NULL
 )
+"""
+
+_WRITE = """
+INSERT INTO p4_switch VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET
+    sliver = excluded.sliver, phase = excluded.phase, identity = excluded.identity
 """
 
 
@@ -47,11 +51,9 @@ class SwitchRecords:
     """The records of a site's switches."""
 
     def __init__(self, site: Site) -> None:
-        """Create no file yet."""
-        path = site.state_dir / "p4-switches.sqlite"
-        self._database = Database(
-            path, _TABLE, what="the records of switches", timeout=site.limits.call
-        )
+        """Create nothing yet."""
+        what, limit = "the records of switches", site.limits.call
+        self._database = store_of(site).database("p4-switches", _TABLE, what=what, timeout=limit)
 
     def all(self) -> tuple[SwitchRecord, ...]:
         """Return the records of all switches that were ever used."""
@@ -86,12 +88,12 @@ class SwitchRecords:
             return _write(db, record)
 
 
-def _select(db: sqlite3.Connection) -> tuple[SwitchRecord, ...]:
+def _select(db: Transaction) -> tuple[SwitchRecord, ...]:
     rows = db.execute("SELECT name, sliver, phase, identity FROM p4_switch ORDER BY name")
     return tuple(SwitchRecord(name, sliver, Phase(phase), key) for name, sliver, phase, key in rows)
 
 
-def _write(db: sqlite3.Connection, record: SwitchRecord) -> SwitchRecord:
+def _write(db: Transaction, record: SwitchRecord) -> SwitchRecord:
     values = record.name, record.sliver, record.phase, record.identity
-    db.execute("INSERT OR REPLACE INTO p4_switch VALUES (?, ?, ?, ?)", values)
+    db.execute(_WRITE, values)
     return record

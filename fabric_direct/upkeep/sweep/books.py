@@ -8,8 +8,8 @@ from fabric_direct.engine.run import attempt
 from fabric_direct.placement.claims import Claims
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
-from fabric_direct.state.locks import is_held, remove_stale, sliver_lock, stale
 from fabric_direct.state.sliver_types import SliverTypes
+from fabric_direct.state.store import sliver_lock, store_of
 from fabric_direct.upkeep.sweep.findings import FoundResource, LeftAlone
 
 
@@ -18,8 +18,8 @@ class LocalRecords:
 
     def __init__(self, site: Site, journal: Journal, claims: Claims) -> None:
         self._site, self._journal, self._claims = site, journal, claims
-        self._locks = site.state_dir / "locks"
-        self._types = SliverTypes(site.state_dir, timeout=site.limits.call)
+        self._store = store_of(site)
+        self._types = SliverTypes(self._store, timeout=site.limits.call)
 
     def things(self) -> Iterator[FoundResource]:
         """Yield the entries of the journal and the claims, of all slivers.
@@ -47,12 +47,12 @@ class LocalRecords:
         yield from (LeftAlone(what=f"file {path}", why=why) for path in self._journal.foreign())
 
     def stale_locks(self) -> Iterator[FoundResource]:
-        """Yield the files of locks that nobody holds: what processes left that were killed."""
-        yield from (FoundResource(kind="lock", name=path.name) for path in stale(self._locks))
+        """Yield the locks that nobody holds: what processes left that were killed."""
+        yield from (FoundResource(kind="lock", name=name) for name in self._store.stale_locks())
 
     def remove_lock(self, name: str) -> None:
-        """Remove the file of a lock, unless somebody holds it by now."""
-        remove_stale(self._locks / name)
+        """Remove what is left of a lock, unless somebody holds it by now."""
+        self._store.remove_stale_lock(name)
 
     def busy(self, slivers: Iterable[str]) -> dict[str, str]:
         """Return those of the slivers that are being worked on, each with the reason."""
@@ -60,11 +60,15 @@ class LocalRecords:
         claimed = {claim.sliver for claim in self._claims.since(now)}
         claimed.update(self._claims.nodes_since(now))
         until = {e.sliver["id"]: e.until for e in self._journal.unfinished()}
-        reasons = {s: self._reason(s, claimed, until.get(s, 0.0) > now) for s in slivers}
+        held = set(self._store.held(sliver_lock("")))
+        reasons = {
+            s: self._reason(s, held, claimed, unanswered=until.get(s, 0.0) > now) for s in slivers
+        }
         return {sliver: reason for sliver, reason in reasons.items() if reason}
 
-    def _reason(self, sliver: str, claimed: set[str], unanswered: bool) -> str:
-        if is_held(sliver_lock(self._site.state_dir, sliver)):
+    @staticmethod
+    def _reason(sliver: str, held: set[str], claimed: set[str], *, unanswered: bool) -> str:
+        if sliver_lock(sliver) in held:
             return "an operation on it is under way"
         if unanswered:
             return "a request for it got no answer and may still take effect"

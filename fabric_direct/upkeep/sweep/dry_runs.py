@@ -1,81 +1,70 @@
 """The last dry run of a site's sweep, and the slivers on which nothing was begun since.
 
-::
-
-    <state_dir>/sweep/found.json   what it found
-    <state_dir>/sweep/<sliver>     exists until an operation that changes the sliver begins
-
-An id has no dot, so no sliver's file is ``found.json``. Writers of a sliver's file hold its lock; a dry
-run replaces all files, and excludes other sweeps.
+They are in ``sweep.sqlite`` of ``state_dir``. A sliver is struck when an operation begins that changes
+it; a dry run replaces all, and excludes other sweeps.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from fabric_direct.errors import unusable
-from fabric_direct.state import files
+from fabric_direct.state.store import StateStore
 from fabric_direct.upkeep.sweep.findings import Findings
+
+_FOUND = "CREATE TABLE IF NOT EXISTS dry_run (found TEXT NOT NULL)"
+_UNTOUCHED = "CREATE TABLE IF NOT EXISTS untouched (sliver TEXT PRIMARY KEY)"
 
 
 class DryRuns:
     """The dry runs of a site."""
 
-    def __init__(self, state_dir: Path) -> None:
-        """Open nothing yet."""
-        self._path = state_dir / "sweep"
+    def __init__(self, store: StateStore, *, timeout: float) -> None:
+        """Create nothing yet.
+
+        :param timeout: seconds to wait for another thread or process that writes.
+        """
+        what = "the dry run of a sweep"
+        self._database = store.database("sweep", _FOUND, _UNTOUCHED, what=what, timeout=timeout)
 
     def begin(self, slivers: Iterable[str]) -> None:
         """Forget the last dry run, and note these slivers: nothing is begun on them from now on.
 
-        :raises DriverError: if the state directory cannot be used.
+        :raises DriverError: if the site's state cannot be used.
         """
-        with self._translated():
-            files.make_directory(self._path)
-            for old in self._path.iterdir():
-                old.unlink()
-            for sliver in slivers:
-                (self._path / sliver).touch(mode=0o600)
+        with self._database.changing() as db:
+            db.execute("DELETE FROM dry_run")
+            db.execute("DELETE FROM untouched")
+            db.executemany("INSERT INTO untouched VALUES (?)", [(each,) for each in slivers])
 
     def keep(self, findings: Findings) -> None:
         """Keep what it found.
 
-        :raises DriverError: if the state directory cannot be used.
+        :raises DriverError: if the site's state cannot be used.
         """
-        with self._translated():
-            files.replace(self._path / "found.json", findings.model_dump_json())
+        with self._database.changing() as db:
+            db.execute("DELETE FROM dry_run")
+            db.execute("INSERT INTO dry_run VALUES (?)", (findings.model_dump_json(),))
 
     def last(self) -> Findings:
         """Return what the last one found; nothing if there was none, or it cannot be read.
 
-        :raises DriverError: if the state directory cannot be used.
+        :raises DriverError: if the site's state cannot be used.
         """
-        with self._translated():
+        for (found,) in self._database.rows("SELECT found FROM dry_run"):
             try:
-                return Findings.model_validate_json((self._path / "found.json").read_bytes())
-            except (FileNotFoundError, ValidationError):
-                return Findings()
+                return Findings.model_validate_json(found)
+            except ValidationError:
+                break
+        return Findings()
 
     def end(self, sliver: str) -> bool:
         """Note that an operation on a sliver begins; return whether none had since the dry run.
 
         False also if the dry run did not find the sliver.
 
-        :raises DriverError: if the state directory cannot be used.
+        :raises DriverError: if the site's state cannot be used.
         """
-        mark = self._path / sliver
-        with self._translated():
-            there = mark.exists()
-            if there:
-                mark.unlink()
-        return there
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            files.refuse_planted(self._path)
-            yield
-        except OSError as error:
-            raise unusable("note the dry run of a sweep", self._path, error) from error
+        # Most operations have nothing to write here, whatever the disk has room for.
+        if not self._database.rows("SELECT 1 FROM untouched WHERE sliver = ?", sliver):
+            return False
+        return self._database.change("DELETE FROM untouched WHERE sliver = ?", sliver) > 0

@@ -1,16 +1,14 @@
 """Address pools that survive a restart: which NIC holds which MAC and addresses on which network.
 
-They are stored by SQLite in ``<state_dir>/pools.sqlite``. The database itself prevents two NICs of a
+They are in ``pools.sqlite`` of ``state_dir``. The database itself prevents two NICs of a
 network from having the same MAC or address, whichever threads and processes ask.
 """
 
 import hashlib
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import astuple
 from ipaddress import IPv4Address, IPv6Address
 from itertools import count
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic.dataclasses import dataclass
@@ -20,7 +18,7 @@ from fabric_direct.errors import Conflict, PoolExhausted
 from fabric_direct.model import Interface
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.site.addresses import candidates, candidates6
-from fabric_direct.state.database import Database
+from fabric_direct.state.store import StateStore, Transaction
 
 T = TypeVar("T")
 
@@ -55,13 +53,13 @@ class Held:
 class Pools:
     """The address pools of a site."""
 
-    def __init__(self, path: Path, *, timeout: float) -> None:
-        """Create no file yet.
+    def __init__(self, store: StateStore, *, timeout: float) -> None:
+        """Create nothing yet.
 
-        :param path: the database; made with mode 0600, a missing directory with 0700.
         :param timeout: seconds to wait for another thread or process that writes.
         """
-        self._database = Database(path, _TABLE, what="the address pools", timeout=timeout)
+        what = "the address pools"
+        self._database = store.database("pools", _TABLE, what=what, timeout=timeout)
 
     def hold(
         self,
@@ -129,7 +127,7 @@ class Pools:
             return _select(db, condition, *values)
 
 
-def _select(db: sqlite3.Connection, condition: str, *values: str) -> tuple[Held, ...]:
+def _select(db: Transaction, condition: str, *values: str) -> tuple[Held, ...]:
     # The condition is one of this file's; values are bound.
     query = f"SELECT * FROM port WHERE {condition} ORDER BY sliver, component"  # noqa: S608
     return tuple(Held(*row) for row in db.execute(query, values))

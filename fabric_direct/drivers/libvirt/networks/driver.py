@@ -40,7 +40,7 @@ from fabric_direct.model import VNicInterface
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.site.addresses import check_addresses
 from fabric_direct.site.config import Site
-from fabric_direct.state.locks import exclusive
+from fabric_direct.state.store import store_of
 
 
 class LibvirtNetwork:
@@ -56,7 +56,7 @@ class LibvirtNetwork:
         self._site = site
         self._host = NetworkHost(host, site.host(host).libvirt, host_driver(site, host))
         self._taps = Taps(site, host, self._host.kernel)
-        self._pools = Pools(site.state_dir / "pools.sqlite", timeout=site.limits.call)
+        self._pools = Pools(store_of(site), timeout=site.limits.call)
 
     def check(self, network: str, interface: VNicInterface, sliver_id: str | None = None) -> None:
         """Raise InvalidSliver unless the network can serve the interface.
@@ -259,8 +259,8 @@ class LibvirtNetwork:
         )
 
     def _alone(self, network: str) -> AbstractContextManager[None]:
-        lock = self._site.state_dir / "locks" / f"network-{self._host.name}-{network}"
-        return exclusive(lock, f"network {network}", timeout=self._site.limits.call)
+        lock, limit = f"network-{self._host.name}-{network}", self._site.limits.call
+        return store_of(self._site).exclusive(lock, f"network {network}", timeout=limit)
 
     def _within_reach(self, what: str) -> AbstractContextManager[libvirt.virConnect]:
         """Connect to libvirt on a host whose bridges, VLANs and leases can be reached, too.

@@ -2,10 +2,9 @@
 
 A tap has the name of its port, and stays while the domain does not run: Open vSwitch in user space would
 keep one that is gone, and not see one that is made anew. It carries a stamp in its alias. A row in
-``<state_dir>/pools.sqlite`` says which NIC it is, with which MAC and addresses; it is written first.
+``pools.sqlite`` of ``state_dir``, written first, says which NIC it is, with which MAC and addresses.
 """
 
-import sqlite3
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +14,8 @@ from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
 from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import VNicInterface
 from fabric_direct.site.config import Site
-from fabric_direct.state.database import Database
 from fabric_direct.state.service_claims import ServiceClaims
+from fabric_direct.state.store import Transaction, store_of
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS tap (
@@ -69,14 +68,14 @@ class Taps:
     """The taps of a host, on the switches of the site."""
 
     def __init__(self, site: Site, host: str, kernel: HostDriver) -> None:
-        """Create no file yet.
+        """Create nothing yet.
 
         :param kernel: runs functions on the host.
         """
         self._site, self._host, self._kernel = site, host, kernel
         self._claims = ServiceClaims(site)
-        path, self._limit = site.state_dir / "pools.sqlite", site.limits.call
-        self._database = Database(path, _TABLE, what="the taps", timeout=self._limit)
+        self._limit = limit = site.limits.call
+        self._database = store_of(site).database("pools", _TABLE, what="the taps", timeout=limit)
 
     def check(self, switch: str, interface: VNicInterface, sliver_id: str | None) -> None:
         """Raise InvalidSliver or Conflict unless the NIC can be a port of the switch."""
@@ -181,7 +180,7 @@ class Taps:
             return _select(db)
 
 
-def _select(db: sqlite3.Connection) -> tuple[Tap, ...]:
+def _select(db: Transaction) -> tuple[Tap, ...]:
     rows = db.execute(
         "SELECT sliver, component, host, switch, interface FROM tap ORDER BY sliver, component"
     )

@@ -32,7 +32,7 @@ from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import NotFound, Unsupported
 from fabric_direct.model import PciAddress
 from fabric_direct.site.config import Site
-from fabric_direct.state.locks import exclusive
+from fabric_direct.state.store import store_of
 
 
 class DeviceHost:
@@ -160,8 +160,7 @@ class DeviceHost:
         :param timeout: seconds to wait for them.
         :raises SliverBusy: if they still hold the lock then.
         """
-        path = self.site.state_dir / "locks" / f"{self.name}-{name}.lock"
-        return exclusive(path, what, timeout=timeout)
+        return store_of(self.site).exclusive(f"{self.name}-{name}.lock", what, timeout=timeout)
 
     def lock_domain(self, tenant: DeviceDomain) -> AbstractContextManager[None]:
         """Lock the choice of a domain's slots; libvirt plugs one device at a time anyway."""

@@ -6,7 +6,6 @@ Ports change every second, networks do not.
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -25,7 +24,7 @@ from fabric_direct.drivers.openstack.client.stamp import (
     network_description,
 )
 from fabric_direct.errors import InvalidSite, InvalidSliver
-from fabric_direct.state.locks import exclusive, is_held
+from fabric_direct.state.store import StateStore, store_of
 
 T = TypeVar("T")
 # Neutron's own ports; it deletes a network in spite of them.
@@ -119,25 +118,28 @@ class Neutron(CloudDriver):
     # --- locks
 
     def alone(self, name: str, *, timeout: float | None = None) -> AbstractContextManager[None]:
-        """Hold the lock for creating and deleting the network, on this machine.
+        """Hold the lock for creating and deleting the network.
 
         :param timeout: seconds to wait for the lock; ``limits.call`` if absent.
         """
         limit = self.site.limits.call if timeout is None else timeout
-        return exclusive(self._lock(name), f"network {name}", timeout=limit)
+        return self._store.exclusive(self._lock(name), f"network {name}", timeout=limit)
 
     def leaving(self, name: str, port: str) -> AbstractContextManager[None]:
         """Show others that a port is being deleted, and perhaps the network with it."""
         lock = self._lock(f"{name}{_LEAVING}{port}")
-        return exclusive(lock, f"port {port}", timeout=self.site.limits.call)
+        return self._store.exclusive(lock, f"port {port}", timeout=self.site.limits.call)
 
     def is_being_left(self, name: str) -> bool:
-        """Return whether a process of this machine is deleting a port of the network."""
-        pattern = self._lock(f"{name}{_LEAVING}*")
-        return any(map(is_held, pattern.parent.glob(pattern.name)))
+        """Return whether a process of the site is deleting a port of the network."""
+        return bool(self._store.held(self._lock(f"{name}{_LEAVING}")))
 
-    def _lock(self, name: str) -> Path:
-        return self.site.state_dir / "locks" / f"network-{self.settings.cloud}-{name}"
+    @property
+    def _store(self) -> StateStore:
+        return store_of(self.site)
+
+    def _lock(self, name: str) -> str:
+        return f"network-{self.settings.cloud}-{name}"
 
     # --- looking
 

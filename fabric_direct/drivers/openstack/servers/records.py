@@ -1,6 +1,6 @@
 """Records of the servers that slivers have in Nova: a second witness, beside Nova's lists.
 
-They are in the SQLite file ``<state_dir>/servers.sqlite``. A record is written when a server was asked
+They are in ``servers.sqlite`` of ``state_dir``. A record is written when a server was asked
 for or is seen, and struck when Nova knows the server no more and its worker has no domain of it. So a
 server that a list leaves out is asked for by its id, and a domain that outlives its server stays known.
 """
@@ -13,7 +13,7 @@ from openstack.compute.v2.server import Server as NovaServer
 
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.site.config import Site
-from fabric_direct.state.database import Database
+from fabric_direct.state.store import store_of
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS server (
@@ -23,8 +23,8 @@ CREATE TABLE IF NOT EXISTS server (
 # What is not told this time stays as it was told before.
 _WRITE = """
 INSERT INTO server VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET sliver = excluded.sliver,
-    worker = COALESCE(NULLIF(excluded.worker, ''), worker),
-    domain = COALESCE(NULLIF(excluded.domain, ''), domain)
+    worker = COALESCE(NULLIF(excluded.worker, ''), server.worker),
+    domain = COALESCE(NULLIF(excluded.domain, ''), server.domain)
 """
 
 _log = logging.getLogger(__name__)
@@ -46,11 +46,9 @@ class ServerRecords:
     """The records of the servers of a site."""
 
     def __init__(self, site: Site) -> None:
-        """Create no file yet."""
-        path = site.state_dir / "servers.sqlite"
-        self._database = Database(
-            path, _TABLE, what="the records of servers", timeout=site.limits.call
-        )
+        """Create nothing yet."""
+        what, limit = "the records of servers", site.limits.call
+        self._database = store_of(site).database("servers", _TABLE, what=what, timeout=limit)
 
     def of(self, sliver_id: str) -> tuple[ServerRecord, ...]:
         """Return the records of a sliver; none if they cannot be read, which is logged."""
