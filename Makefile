@@ -13,6 +13,7 @@ WORKER := labs/worker/lab
 NETWORK := labs/network/lab
 ONESITE := labs/onesite/lab
 IRONIC := labs/ironic/lab
+POSTGRESQL := labs/postgresql/lab
 # They need what the other labs build: a guest that configures its NICs by all that Debian has; the actor on a cloud
 DEBIAN := tests/functional/test_guest_network.py::TestDebian
 ON_A_CLOUD := tests/fabric/test_cloud.py
@@ -30,7 +31,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network bench-network network
 .PHONY: test-ironic test-ironic-share demo-baremetal bench-ironic ironic ironic-down
-.PHONY: test-fabric demo-actor demo-placement
+.PHONY: test-fabric demo-actor demo-placement test-database postgresql
 .PHONY: check test-whole demo-site test-site site worker-built
 
 help: ## this list
@@ -171,6 +172,9 @@ build/prometheus/usr/bin/prometheus:
 	cd build/prometheus && { apt-get download -q prometheus || { $(SUDO) apt-get update -q && apt-get download -q prometheus; }; }
 	cd build/prometheus && dpkg-deb -x prometheus_*.deb .
 
+test-database: postgresql ## a site's state in a PostgreSQL that is set up here: processes and servers that die (2 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/database $(PYTEST_ARGS)
+
 test-metrics: .venv/installed build/prometheus/usr/bin/prometheus ## the metrics, dashboard and alerts, with a real Prometheus (20 s)
 	$(PYTHON) -m pytest tests/metrics $(PYTEST_ARGS)
 
@@ -248,6 +252,10 @@ network: .venv/installed
 	$(NETWORK) install
 	$(NETWORK) up
 
+postgresql: .venv/installed
+	labs/install postgresql
+	$(POSTGRESQL) up
+
 ironic: .venv/installed
 	$(IRONIC) install
 	$(IRONIC) build $(if $(FULL),--full) $(if $(NEUTRON),--neutron)
@@ -272,7 +280,7 @@ worker-built: .venv/installed
 
 # Exact versions, and no word of where they came from: of all tools; of what runs; the latter without hashes, for pip's -c.
 PINNED := --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header -q
-RUNNING := $(foreach extra,al2s libvirt metrics nso openstack otel page placement zones,--extra $(extra))
+RUNNING := $(foreach extra,al2s database libvirt metrics nso openstack otel page placement zones,--extra $(extra))
 constraints: .venv/installed ## newer versions into constraints.txt and requirements/ (30 s)
 	$(call UV,pip compile) pyproject.toml $(PINNED) --all-extras --generate-hashes --upgrade -o constraints.txt
 	$(MAKE) requirements

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Interrupted,
         InvalidSite,
         InvalidSliver,
+        LockLost,
         NoHost,
         NotFound,
         NotOurs,
@@ -163,6 +164,7 @@ __all__ = [
     "InvalidSliver",
     "L2Bridge",
     "Lacks",
+    "LockLost",
     "Mirror",
     "NetworkSliver",
     "NoHost",
@@ -240,8 +242,8 @@ _HOMES = {
     "drivers.contract": "BareMetalNode FoundPort FoundServer HostDevice NodeCondition NodePort Server",
     "errors": (
         "Conflict Denied DeviceClaimed DeviceInUse DeviceLost DeviceUnclean DriverError "
-        "FabricDirectError Interrupted InvalidSite InvalidSliver NoHost NotFound NotOurs NotVerified "
-        "PoolExhausted QuotaExceeded Refused SliverBusy TimedOut Unreachable Unsupported"
+        "FabricDirectError Interrupted InvalidSite InvalidSliver LockLost NoHost NotFound NotOurs "
+        "NotVerified PoolExhausted QuotaExceeded Refused SliverBusy TimedOut Unreachable Unsupported"
     ),
     "handlers.sliver_documents": "load_sliver load_slivers",
     "handlers.vm.adoption_draft": "Draft",

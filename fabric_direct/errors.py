@@ -158,6 +158,10 @@ class Interrupted(FabricDirectError):
     """Somebody asked to begin nothing more, in the middle of the operation; it was not undone."""
 
 
+class LockLost(Interrupted):
+    """Another process may have taken over what this one works on; nothing more was begun or undone."""
+
+
 def unusable(what: str, path: Path, error: OSError) -> DriverError:
     """Return the error of a file of the state directory that cannot be used.
 

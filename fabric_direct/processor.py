@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar
 
 from fabric_direct.calls import forks, metrics
 from fabric_direct.calls.deadline import Deadline, Interruption
+from fabric_direct.calls.fence import outside
 from fabric_direct.calls.keyed_queue import KeyedQueue
 from fabric_direct.calls.log_context import about
 from fabric_direct.calls.metrics import Measurement
@@ -59,8 +60,9 @@ from fabric_direct.state.audit_trail import AuditTrail, Record
 from fabric_direct.state.journal import Journal, Unfinished
 from fabric_direct.state.pending_looks import PendingLook
 from fabric_direct.state.repair_history import Note
+from fabric_direct.state.site_store import store_of
 from fabric_direct.state.step_notes import StepNote, StepNotes
-from fabric_direct.state.store import sliver_lock, store_of
+from fabric_direct.state.store import sliver_lock
 from fabric_direct.upkeep.device_owners import Lacks
 from fabric_direct.upkeep.drift import SiteDrift
 from fabric_direct.upkeep.services import SitePorts, SiteServices
@@ -888,6 +890,7 @@ class HandlerProcessor:
     def _invoke(self, invocation: _Invocation) -> Outcome:
         operation, sliver = invocation.operation.value, invocation.sliver
         with (
+            outside(),
             about(operation=operation, sliver=sliver.id),
             span(operation, sliver=sliver.id, type=sliver.type, action=invocation.action) as traced,
             self._interruption.applies(),

@@ -39,6 +39,7 @@ PARTS = {
         ("test-debian",),
         (LIBVIRT, GUESTS, "tests/functional", "labs/local", "labs/openstack"),
     ),
+    "database": Part(("test-database",), (f"{LIBRARY}/state", "tests/database", "labs/postgresql")),
     "network": Part(("test-network", "WHOLE=1"), (LIBRARY, "tests/network", "labs/network")),
     "ironic": Part(
         ("test-ironic", "FULL=1"), (f"{LIBRARY}/drivers/ironic", "tests/ironic", "labs/ironic")

@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from fabric_direct.calls import forks, metrics
+from fabric_direct.calls.fence import refuse_lost
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.calls.reading import Reading
 from fabric_direct.calls.tracing import span
@@ -422,11 +423,18 @@ def _refuse_interrupted(what: str) -> None:
         raise Interrupted(f"interrupted while waiting for {what}")
 
 
-def _refuse_another(call: str, *, changing: bool) -> None:
-    """Refuse a driver's call after an interruption, unless it is a part of what has begun to change."""
+def _refuse_another(call: str, limit: float, *, changing: bool) -> None:
+    """Refuse a driver's call after an interruption, unless it is a part of what has begun to change.
+
+    Refuse one that may change something once a lock is lost that is held for it.
+
+    :param limit: seconds to wait, at most, until that is known.
+    """
     unit = _unit.get()
     if not (unit and unit.changing) and _is_interrupted():
         raise Interrupted(f"interrupted before {call}")
+    if changing:
+        refuse_lost(limit)
     if unit and changing:
         unit.changing = True
 
@@ -491,11 +499,12 @@ class _Bounded:
 
     def _call(self, method: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
         name, limit, waits = f"{self._kind}.{method}", self._limit, "timeout" in kw
+        changing = None if method in self._reading.all else self._deadline
+        _refuse_another(name, self._deadline.remaining(), changing=bool(changing))
         if waits:
             kw["timeout"] = self._deadline.remaining(kw["timeout"])
             limit += kw["timeout"]
         limit = self._deadline.remaining(limit)
-        changing = None if method in self._reading.all else self._deadline
         driver_call = DriverCall(name, Deadline.within(limit), changing)
 
         def run() -> T:  # in a context of its own, which ends with it
@@ -504,7 +513,6 @@ class _Bounded:
             return function(*args, **kw)
 
         with span(name, host=self._host):
-            _refuse_another(name, changing=bool(changing))
             call = _begin(limit, name, run)
             if changing:
                 changing.changing.append(call)

@@ -65,6 +65,7 @@ _COMMANDS = {
     "schema": ("inspection", "Print the JSON Schema of a document."),
     "history": ("history", "Show who asked for what, and what came of it."),
     "explain": ("explain", "Explain classes of errors."),
+    "state": ("state", "Make the tables of a shared state; move the state."),
     "adopt": ("adoption", "Stamp slivers that others made, as ours."),
     "migrate": ("migrate", "Translate the configuration of fabric_am to site.yaml."),
 }

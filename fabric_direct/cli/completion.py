@@ -101,7 +101,7 @@ def _remembered(site: "Site") -> Iterable[str]:
     from fabric_direct.placement.claims import Claims  # noqa: PLC0415
     from fabric_direct.state.journal import Journal  # noqa: PLC0415 - see the package
     from fabric_direct.state.service_claims import ServiceClaims  # noqa: PLC0415
-    from fabric_direct.state.store import store_of  # noqa: PLC0415
+    from fabric_direct.state.site_store import store_of  # noqa: PLC0415
 
     store = store_of(site)
     yield from Claims(store, lifetime=0, timeout=_LIMIT).homes()

@@ -148,7 +148,7 @@ def _tell_note(note: "Note", settings: Settings) -> None:
 
 def _print_history(settings: Settings) -> None:
     from fabric_direct.state.repair_history import History  # noqa: PLC0415 - see the package
-    from fabric_direct.state.store import store_of  # noqa: PLC0415
+    from fabric_direct.state.site_store import store_of  # noqa: PLC0415
 
     site = settings.site()
     notes = list(History(store_of(site), site.watch.history * 1024).notes())

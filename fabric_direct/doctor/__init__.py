@@ -63,6 +63,8 @@ def examine(
     yield ok("site.yaml", str(path or "no file: this machine with its libvirt"))
     yield drivers.check_drivers(site, path)
     yield files.check_state_dir(site.state_dir)
+    if site.state_database:
+        yield files.check_state_database(site)
     yield files.check_journal(site)
     yield from files.check_notes(site)
     yield from check_switches(site)

@@ -14,8 +14,8 @@ from fabric_direct.placement.claims import Claims
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
+from fabric_direct.state.site_store import store_of
 from fabric_direct.state.sliver_types import SliverTypes
-from fabric_direct.state.store import store_of
 
 _NEW_KEY = (
     "make one without a passphrase: ssh-keygen -N ''; name it in site.yaml: guest_access.ssh_key"
@@ -40,6 +40,16 @@ def check_state_dir(path: Path) -> Diagnosis:
     if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return fail(subject, f"{path} can be written to by others", f"chmod go-w {path}")
     return ok(subject, str(path))
+
+
+def check_state_database(site: Site) -> Diagnosis:
+    """Check that the database of the state answers, lets us in, and has the tables that we use."""
+    subject, remedy = "state database", "see state_database of site.yaml"
+    try:
+        store_of(site).held("")
+    except FabricDirectError as error:
+        return failed(subject, error, remedy)
+    return ok(subject, "answers, and has the tables that are used here")
 
 
 def check_guest_key(path: Path) -> Diagnosis:

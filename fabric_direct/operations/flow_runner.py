@@ -12,7 +12,7 @@ from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.engine.run import Event, Listener, Result, attempt, preview, run
 from fabric_direct.engine.step import Flow
 from fabric_direct.engine.verify import observed_by
-from fabric_direct.errors import Interrupted
+from fabric_direct.errors import Interrupted, LockLost
 from fabric_direct.handlers.handler import Handler
 from fabric_direct.model import Operation, Outcome, SliverRef, Status, StepStatus
 from fabric_direct.operations.late_calls import named
@@ -29,7 +29,8 @@ from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.operations.site_metrics import count_step
 from fabric_direct.operations.stitches import SiteStitches
 from fabric_direct.state.journal import Entry
-from fabric_direct.state.store import sliver_lock, store_of
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.store import sliver_lock
 
 log = logging.getLogger(__name__)
 
@@ -247,8 +248,9 @@ def _failure(job: Job, result: Result, left: tuple[str, ...]) -> Outcome:
 
 def _interrupted(job: Job, result: Result, left: tuple[str, ...]) -> Outcome:
     """Return the outcome of an operation that was interrupted and not undone."""
+    lost = result.error if isinstance(result.error, LockLost) else None
     if not left:
-        error = before_any_change(job.operation, job.sliver)
+        error = lost or before_any_change(job.operation, job.sliver)
         return job.outcome(Status.FAILED, result, error=report(error))
     not_done = [r.step for r in result.reports if r.status is StepStatus.SKIPPED]
     done = [r.step for r in result.reports if r.step not in not_done]
@@ -256,4 +258,4 @@ def _interrupted(job: Job, result: Result, left: tuple[str, ...]) -> Outcome:
         f"{job.operation} of {job.sliver.id} was interrupted",
         why=f"done: {', '.join(done) or 'nothing'}; not done: {', '.join(not_done)}",
     )
-    return job.outcome(Status.PARTIAL, result, error=report(error), left=left)
+    return job.outcome(Status.PARTIAL, result, error=report(lost or error), left=left)

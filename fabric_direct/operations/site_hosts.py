@@ -28,7 +28,7 @@ from fabric_direct.placement.site_nodes import site_nodes
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLooks
-from fabric_direct.state.store import store_of
+from fabric_direct.state.site_store import store_of
 from fabric_direct.upkeep.devices import SiteDevices
 
 

@@ -24,8 +24,8 @@ from fabric_direct.model.services import SERVICES
 from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.state.journal import Unfinished
 from fabric_direct.state.service_claims import ServiceClaims
+from fabric_direct.state.site_store import store_of
 from fabric_direct.state.sliver_types import SliverTypes
-from fabric_direct.state.store import store_of
 
 _VM = "VM"
 

@@ -17,8 +17,9 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.audit_trail import AuditTrail, Record
 from fabric_direct.state.journal import Unfinished
 from fabric_direct.state.repair_history import History, Note
+from fabric_direct.state.site_store import store_of
 from fabric_direct.state.step_notes import StepNote
-from fabric_direct.state.store import sliver_lock, store_of
+from fabric_direct.state.store import sliver_lock
 from fabric_direct.upkeep.drift import SiteDrift
 
 T = TypeVar("T")

@@ -30,20 +30,6 @@ from fabric_direct.placement.request import Request
 from fabric_direct.placement.state import HostState
 from fabric_direct.state.store import StateStore, Transaction
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS claim (
-    sliver TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, owner TEXT,
-    cores INTEGER NOT NULL, ram REAL NOT NULL, disk REAL NOT NULL, devices TEXT NOT NULL,
-    until REAL NOT NULL
-)
-"""
-
-_NODES = """
-CREATE TABLE IF NOT EXISTS node_claim (
-    sliver TEXT NOT NULL PRIMARY KEY, node TEXT NOT NULL, until REAL NOT NULL
-)
-"""
-
 _TAKE = """
 INSERT INTO claim VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (sliver) DO UPDATE SET
     host = excluded.host, owner = excluded.owner, cores = excluded.cores, ram = excluded.ram,
@@ -129,8 +115,6 @@ class Claims:
         self._lifetime, self._clock = lifetime, clock
         self._database = store.database(
             "placement",
-            _TABLE,
-            _NODES,
             what="the claims on hosts",
             timeout=timeout,
             damaged="remove it while no process of the site runs: it is made anew, and the hosts are "

@@ -532,6 +532,28 @@ def _default_state_dir() -> Path:
     ).expanduser()
 
 
+def _postgres_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
+        raise ValueError("must be postgresql://[user@]host[:port]/database")
+    if parts.password or "password=" in parts.query:
+        raise ValueError("must have no password: put it into ~/.pgpass, or name ?passfile=FILE")
+    return text
+
+
+class StateDatabase(Frozen):
+    """A database of PostgreSQL that has the state of the site, for several machines."""
+
+    url: Annotated[
+        str,
+        AfterValidator(_postgres_url),
+        Field(examples=["postgresql://fabric@192.0.2.5/fabric?sslmode=verify-full"]),
+    ]
+    """The database, as libpq has it. The site's tables are in a schema of its name."""
+    lease: Annotated[float, Field(ge=1, le=60)] = 5.0
+    """Seconds. A process that was not heard for two leases has lost its locks."""
+
+
 class Site(Frozen):
     """A site: its hosts, networks and images, and the drivers of its resource types."""
 
@@ -540,6 +562,9 @@ class Site(Frozen):
     state_dir: LocalPath = Field(default_factory=_default_state_dir)
     """Directory of the journal, the address pools, claims and pinned host keys. As all files of this
     machine that are named here, it is relative to this file, and may begin with ``~``."""
+    state_database: StateDatabase | None = None
+    """Where the state is instead that machines share; what one machine alone needs stays in
+    ``state_dir``."""
     drivers: Annotated[
         dict[Annotated[TypeAndModel, AfterValidator(check_type)], DriverName],
         BeforeValidator(_refuse_model_twice),

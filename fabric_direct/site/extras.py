@@ -6,6 +6,7 @@ from fabric_direct.errors import Refused
 
 EXTRAS = {
     "al2s": ("httpx",),
+    "database": ("alembic", "psycopg", "sqlalchemy"),
     "libvirt": ("libvirt", "libvirt_qemu", "libvirtmod"),
     "metrics": ("opentelemetry.exporter.prometheus", "prometheus_client"),
     "nso": ("httpx",),

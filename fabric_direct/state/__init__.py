@@ -1,4 +1,7 @@
-"""The state of a site: everything below its ``state_dir``.
+"""The state of a site: in files below its ``state_dir``, or in a database that machines share.
+
+store.py says what a store is, site_store.py which one a site has, tables.py what tables there are;
+copying.py moves a state from one to another. In files:
 
 ::
 
@@ -19,11 +22,11 @@
     p4-switches.sqlite     drivers/p4switch/records.py: who has a P4 switch
     servers.sqlite         drivers/openstack/servers/records.py: the servers of slivers in a cloud
     volumes/               drivers/libvirt/storage/pool.py: disks and volumes, without a volume_pool
-    sweep/                 upkeep/sweep/dry_runs.py: the last dry run of a sweep
+    sweep.sqlite           upkeep/sweep/dry_runs.py: the last dry run of a sweep
     zone/                  zones/: orders, instances, key and lock of a zone
     page/token             page/sessions.py: the token of the page
     fake.sqlite            drivers/fake/kept.py: hosts in memory that are kept
 
-What they share: files.py replaces files in one step, line_file.py appends lines, database.py opens
-SQLite.
+Files by file_store.py: documents.py has one for each document, line_file.py appends lines, database.py
+opens SQLite, files.py replaces files in one step. PostgreSQL: postgresql/.
 """

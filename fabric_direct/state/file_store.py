@@ -8,6 +8,7 @@ from fabric_direct.state.database import SqliteDatabase
 from fabric_direct.state.documents import FileDocuments
 from fabric_direct.state.line_file import LineFile, LineFiles
 from fabric_direct.state.locks import exclusive, is_held, remove_stale, stale
+from fabric_direct.state.tables import TABLES
 
 
 class FileStore:
@@ -18,10 +19,10 @@ class FileStore:
         self._state_dir, self._locks = state_dir, state_dir / "locks"
 
     def database(
-        self, name: str, *tables: str, what: str, timeout: float, damaged: str = ""
+        self, name: str, *, what: str, timeout: float, damaged: str = ""
     ) -> SqliteDatabase:
         """Return the SQLite file ``<name>.sqlite``."""
-        path = self._state_dir / f"{name}.sqlite"
+        path, tables = self._state_dir / f"{name}.sqlite", _statements(name)
         return SqliteDatabase(path, *tables, what=what, timeout=timeout, damaged=damaged)
 
     def documents(self, name: str, what: str) -> FileDocuments:
@@ -55,3 +56,8 @@ class FileStore:
     def remove_stale_lock(self, name: str) -> None:
         """Remove the file of a lock, unless a thread or process holds it."""
         remove_stale(self._locks / name)
+
+
+def _statements(name: str) -> tuple[str, ...]:
+    """Return what makes the tables of a database, as far as they are missing."""
+    return tuple(f"CREATE TABLE IF NOT EXISTS {n} ({each})" for n, each in TABLES[name].items())

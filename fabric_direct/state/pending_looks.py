@@ -12,12 +12,6 @@ from typing import Any
 from fabric_direct.model import SliverRef
 from fabric_direct.state.store import StateStore
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS look (
-    sliver TEXT NOT NULL, type TEXT NOT NULL, host TEXT NOT NULL, found INTEGER NOT NULL,
-    latest INTEGER NOT NULL, PRIMARY KEY (sliver, host)
-)
-"""
 _SELECT = "SELECT sliver, type, host, found, latest FROM look"
 # What was found once is known until it is settled.
 _WRITE = """
@@ -48,7 +42,7 @@ class PendingLooks:
         :param timeout: seconds to wait for another thread or process that writes.
         """
         what = "the pending looks"
-        self._database = store.database("pending-looks", _TABLE, what=what, timeout=timeout)
+        self._database = store.database("pending-looks", what=what, timeout=timeout)
 
     def all(self) -> tuple[PendingLook, ...]:
         """Return those of all slivers."""

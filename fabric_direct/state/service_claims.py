@@ -11,16 +11,10 @@ from typing import TypeVar, cast
 from fabric_direct.model.services import NetworkService
 from fabric_direct.site.config import Site
 from fabric_direct.state.service_choice import ServiceClaim, claims_of, resolved
-from fabric_direct.state.store import Transaction, store_of
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.store import Transaction
 
 S = TypeVar("S", bound=NetworkService)
-_TABLE = """
-CREATE TABLE IF NOT EXISTS service_claim (
-    kind TEXT NOT NULL, key TEXT NOT NULL, sliver TEXT NOT NULL, part TEXT NOT NULL,
-    PRIMARY KEY (kind, key)
-)
-"""
-
 _CLAIM = """
 INSERT INTO service_claim VALUES (?, ?, ?, ?) ON CONFLICT (kind, key)
     DO UPDATE SET sliver = excluded.sliver, part = excluded.part
@@ -37,7 +31,7 @@ class ServiceClaims:
         """
         self._site, self._changed = site, changed
         what, limit = "the address pools", site.limits.call
-        self._database = store_of(site).database("pools", _TABLE, what=what, timeout=limit)
+        self._database = store_of(site).database("pools", what=what, timeout=limit)
 
     def resolve(self, service: S) -> S:
         """Return the service with what it leaves open: what it holds already, or what is free now.

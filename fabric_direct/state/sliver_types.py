@@ -7,7 +7,6 @@ is made, and struck when the sliver is gone. Without a note, the site is asked w
 from fabric_direct.model import SliverRef
 from fabric_direct.state.store import StateStore
 
-_TABLE = "CREATE TABLE IF NOT EXISTS sliver (id TEXT PRIMARY KEY, type TEXT NOT NULL)"
 _NOTE = "INSERT INTO sliver VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET type = excluded.type"
 
 
@@ -21,7 +20,6 @@ class SliverTypes:
         """
         self._database = store.database(
             "types",
-            _TABLE,
             what="the types of slivers",
             timeout=timeout,
             damaged="remove it while no process of the site runs: it is made anew, and the site is "

@@ -10,15 +10,8 @@ from dataclasses import astuple, dataclass
 
 from fabric_direct.errors import Conflict
 from fabric_direct.site.config import Site
-from fabric_direct.state.store import Transaction, store_of
-
-_TABLE = """
-CREATE TABLE IF NOT EXISTS stitch (
-    sliver TEXT NOT NULL, part TEXT NOT NULL, other TEXT NOT NULL, "end" TEXT NOT NULL,
-    taken TEXT NOT NULL, address TEXT,
-    PRIMARY KEY (sliver, part, other, "end"), UNIQUE (other, "end", address)
-)
-"""
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.store import Transaction
 
 _HOLD = """
 INSERT INTO stitch VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (sliver, part, other, "end")
@@ -55,9 +48,7 @@ class Stitches:
     def __init__(self, site: Site) -> None:
         """Create nothing yet."""
         limit = site.limits.call
-        self._database = store_of(site).database(
-            "pools", _TABLE, what="the stitches", timeout=limit
-        )
+        self._database = store_of(site).database("pools", what="the stitches", timeout=limit)
 
     def of(self, sliver_id: str) -> tuple[Stitch, ...]:
         """Return what a sliver is stitched to by naming it."""

@@ -8,9 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from fabric_direct.site.config import Site
-from fabric_direct.state.file_store import FileStore
-
 
 class TableRows(Protocol):
     """The answer to a statement."""
@@ -133,12 +130,10 @@ class OnlookerNotes(Protocol):
 class StateStore(Protocol):
     """Keeps the state of a site."""
 
-    def database(
-        self, name: str, *tables: str, what: str, timeout: float, damaged: str = ""
-    ) -> Database:
+    def database(self, name: str, *, what: str, timeout: float, damaged: str = "") -> Database:
         """Return the tables of a name; nothing is made yet.
 
-        :param tables: statements that create them, and their indices, where they are missing.
+        :param name: of :data:`fabric_direct.state.tables.TABLES`.
         :param what: their content, for messages: ``the address pools``.
         :param timeout: seconds to wait for another thread or process that writes.
         :param damaged: the remedy if they are damaged, or cannot be opened.
@@ -182,11 +177,6 @@ class StateStore(Protocol):
 
     def remove_stale_lock(self, name: str) -> None:
         """Remove what is left of a lock, unless somebody holds it by now."""
-
-
-def store_of(site: Site) -> StateStore:
-    """Return the store of a site."""
-    return FileStore(site.state_dir)
 
 
 def sliver_lock(sliver_id: str) -> str:

@@ -33,7 +33,7 @@ from fabric_direct.state.journal import Unfinished
 from fabric_direct.state.lines import now
 from fabric_direct.state.pending_looks import PendingLook
 from fabric_direct.state.repair_history import History, Note, RepairResult
-from fabric_direct.state.store import store_of
+from fabric_direct.state.site_store import store_of
 from fabric_direct.upkeep.drift import SiteDrift
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,14 @@ from fabric_direct.drivers.guests.authorized_keys import keys_in, matching, miss
 from fabric_direct.drivers.guests.connection_attempts import Attempts, Reached
 from fabric_direct.drivers.guests.connection_pool import SshClients
 from fabric_direct.drivers.ssh.host_keys import new_host_key
-from fabric_direct.drivers.ssh.known_hosts import known_hosts, pin, pinned, pinned_addresses, unpin
+from fabric_direct.drivers.ssh.known_hosts import (
+    known_hosts,
+    pin,
+    pinned,
+    pinned_addresses,
+    trust_pinned,
+    unpin,
+)
 from fabric_direct.drivers.ssh.login import host_name, load_key, log_in, reach, transport_of
 from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
 from fabric_direct.site.config import Site
@@ -280,7 +287,7 @@ class SshGuest:
         connect = partial(_reach, pinned)
         address, connection = self._attempts.take(pinned, connect, deadline.remaining())
         client = paramiko.SSHClient()
-        client.load_host_keys(str(known_hosts(self._site)))
+        trust_pinned(self._site, client)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         # The key exchange and the login have half of the time each.
         limit = deadline.remaining() / 2

@@ -29,7 +29,7 @@ from fabric_direct.errors import InvalidSliver, NotFound, NotVerified
 from fabric_direct.model import ObservedInterface
 from fabric_direct.model.services import NetworkService, PortMirror, ServiceInterface
 from fabric_direct.site.config import Site
-from fabric_direct.state.store import store_of
+from fabric_direct.state.site_store import store_of
 
 _SERVED = ("L2Bridge", "L2PTP", "L2STS", "PortMirror", *FABNET_TYPES)
 _FIELDS = ("inner_vlan", "mtu")

@@ -10,13 +10,8 @@ from enum import StrEnum
 
 from fabric_direct.errors import Conflict
 from fabric_direct.site.config import Site
-from fabric_direct.state.store import Transaction, store_of
-
-_TABLE = """
-CREATE TABLE IF NOT EXISTS p4_switch (
-    name TEXT PRIMARY KEY, sliver TEXT NOT NULL, phase TEXT NOT NULL, identity TEXT NOT NULL
-)
-"""
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.store import Transaction
 
 _WRITE = """
 INSERT INTO p4_switch VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET
@@ -53,7 +48,7 @@ class SwitchRecords:
     def __init__(self, site: Site) -> None:
         """Create nothing yet."""
         what, limit = "the records of switches", site.limits.call
-        self._database = store_of(site).database("p4-switches", _TABLE, what=what, timeout=limit)
+        self._database = store_of(site).database("p4-switches", what=what, timeout=limit)
 
     def all(self) -> tuple[SwitchRecord, ...]:
         """Return the records of all switches that were ever used."""

@@ -6,20 +6,23 @@ learned from the network.
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
-from paramiko import SSHException
+from paramiko import SSHClient, SSHException
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
 from fabric_direct.errors import DriverError, Refused, unusable
 from fabric_direct.site.config import Site
 from fabric_direct.state import files
 from fabric_direct.state.locks import exclusive
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.store import StateDocuments
 
 # Seconds to wait for another process that writes the file; it takes milliseconds.
 BUSY = 10.0
+_ALL = "guests"
 # Characters of an error about a line that are told.
 _WORDS = 200
 _WITH_PORT = re.compile(r"\[(.*)\]:[0-9]+")
@@ -30,11 +33,47 @@ def known_hosts(site: Site) -> Path:
     return site.guest_access.known_hosts or site.state_dir / "known_hosts"
 
 
+def _shared(site: Site) -> StateDocuments | None:
+    """Return where machines that share the site's state have the keys of guests; None if they do not."""
+    own = site.state_database is None or site.guest_access.known_hosts
+    return None if own else store_of(site).documents("known-hosts", "the known host keys")
+
+
 def pinned(site: Site) -> HostKeys:
-    """Return the site's pinned keys; none if there is no file yet."""
-    keys = HostKeys()
+    """Return the site's pinned keys; none if none was pinned yet."""
+    keys, shared = HostKeys(), _shared(site)
     add_keys(keys, known_hosts(site))
+    for line in (shared.read(_ALL) or "").splitlines() if shared else ():
+        if entry := HostKeyEntry.from_line(line):
+            for name in entry.hostnames:
+                keys.add(name, entry.key.get_name(), entry.key)
     return keys
+
+
+def trust_pinned(site: Site, client: SSHClient) -> None:
+    """Have a client trust the site's pinned keys."""
+    trusted = client.get_host_keys()
+    for name, of_name in pinned(site).items():
+        for kind, key in of_name.items():
+            trusted.add(name, kind, key)
+
+
+def copy_pins(source: Site, target: Site) -> int:
+    """Pin at the site's other store what is pinned at IP addresses; return how many keys that are."""
+    keys = pinned(source)
+    addresses = [name for name in keys.keys() if _is_address(name)]  # noqa: SIM118 - see below
+    for address in addresses:
+        for kind, key in keys[address].items():
+            pin(target, address, f"{kind} {key.get_base64()}")
+    return len(addresses)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(_WITH_PORT.sub(r"\1", name))
+    except ValueError:
+        return False
+    return True
 
 
 def pinned_addresses(site: Site) -> Iterator[str]:
@@ -43,7 +82,7 @@ def pinned_addresses(site: Site) -> Iterator[str]:
     :raises DriverError: if the keys cannot be read.
     """
     for name in pinned(site).keys():  # noqa: SIM118 - iterating yields entries, not names
-        with suppress(ValueError):
+        if _is_address(name):
             yield str(ip_address(_WITH_PORT.sub(r"\1", name)))
 
 
@@ -110,8 +149,16 @@ def _translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _changing(site: Site, address: str) -> Iterator[list[str]]:
-    """Give the lines of all other addresses, to be added to; then replace the file in one step."""
-    path = known_hosts(site)
+    """Give the lines of all other addresses, to be added to; then replace all in one step."""
+    path, shared = known_hosts(site), _shared(site)
+    if shared:
+        with store_of(site).exclusive("known-hosts", shared.where, timeout=BUSY):
+            lines = (shared.read(_ALL) or "").splitlines()
+            others = [line for line in lines if line.split(maxsplit=1)[:1] != [address]]
+            yield others
+            if others != lines:
+                shared.write(_ALL, "".join(f"{line}\n" for line in others), new=not lines)
+        return
     lock = exclusive(path.with_name(f"{path.name}.lock"), str(path), timeout=BUSY)
     with lock, _translated(path):
         # As they are, whoever wrote them: what is no UTF-8 is kept.

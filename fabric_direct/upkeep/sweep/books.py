@@ -8,8 +8,9 @@ from fabric_direct.engine.run import attempt
 from fabric_direct.placement.claims import Claims
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
+from fabric_direct.state.site_store import store_of
 from fabric_direct.state.sliver_types import SliverTypes
-from fabric_direct.state.store import sliver_lock, store_of
+from fabric_direct.state.store import sliver_lock
 from fabric_direct.upkeep.sweep.findings import FoundResource, LeftAlone
 
 

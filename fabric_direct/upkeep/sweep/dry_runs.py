@@ -11,9 +11,6 @@ from pydantic import ValidationError
 from fabric_direct.state.store import StateStore
 from fabric_direct.upkeep.sweep.findings import Findings
 
-_FOUND = "CREATE TABLE IF NOT EXISTS dry_run (found TEXT NOT NULL)"
-_UNTOUCHED = "CREATE TABLE IF NOT EXISTS untouched (sliver TEXT PRIMARY KEY)"
-
 
 class DryRuns:
     """The dry runs of a site."""
@@ -24,7 +21,7 @@ class DryRuns:
         :param timeout: seconds to wait for another thread or process that writes.
         """
         what = "the dry run of a sweep"
-        self._database = store.database("sweep", _FOUND, _UNTOUCHED, what=what, timeout=timeout)
+        self._database = store.database("sweep", what=what, timeout=timeout)
 
     def begin(self, slivers: Iterable[str]) -> None:
         """Forget the last dry run, and note these slivers: nothing is begun on them from now on.

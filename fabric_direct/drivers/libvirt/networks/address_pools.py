@@ -22,15 +22,6 @@ from fabric_direct.state.store import StateStore, Transaction
 
 T = TypeVar("T")
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS port (
-    sliver TEXT NOT NULL, component TEXT NOT NULL, host TEXT NOT NULL, network TEXT NOT NULL,
-    mac TEXT NOT NULL, ipv4 TEXT NOT NULL, ipv6 TEXT,
-    PRIMARY KEY (sliver, component),
-    UNIQUE (network, mac), UNIQUE (network, ipv4), UNIQUE (network, ipv6)
-)
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -59,7 +50,7 @@ class Pools:
         :param timeout: seconds to wait for another thread or process that writes.
         """
         what = "the address pools"
-        self._database = store.database("pools", _TABLE, what=what, timeout=timeout)
+        self._database = store.database("pools", what=what, timeout=timeout)
 
     def hold(
         self,

@@ -40,7 +40,7 @@ from fabric_direct.model import VNicInterface
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.site.addresses import check_addresses
 from fabric_direct.site.config import Site
-from fabric_direct.state.store import store_of
+from fabric_direct.state.site_store import store_of
 
 
 class LibvirtNetwork:

@@ -15,15 +15,8 @@ from fabric_direct.errors import Conflict, InvalidSliver
 from fabric_direct.model import VNicInterface
 from fabric_direct.site.config import Site
 from fabric_direct.state.service_claims import ServiceClaims
-from fabric_direct.state.store import Transaction, store_of
-
-_TABLE = """
-CREATE TABLE IF NOT EXISTS tap (
-    sliver TEXT NOT NULL, component TEXT NOT NULL, host TEXT NOT NULL, switch TEXT NOT NULL,
-    interface TEXT NOT NULL, port TEXT NOT NULL, mac TEXT NOT NULL,
-    PRIMARY KEY (sliver, component), UNIQUE (switch, port), UNIQUE (switch, mac)
-)
-"""
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.store import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +68,7 @@ class Taps:
         self._site, self._host, self._kernel = site, host, kernel
         self._claims = ServiceClaims(site)
         self._limit = limit = site.limits.call
-        self._database = store_of(site).database("pools", _TABLE, what="the taps", timeout=limit)
+        self._database = store_of(site).database("pools", what="the taps", timeout=limit)
 
     def check(self, switch: str, interface: VNicInterface, sliver_id: str | None) -> None:
         """Raise InvalidSliver or Conflict unless the NIC can be a port of the switch."""

@@ -32,7 +32,7 @@ from fabric_direct.drivers.netlink.uplink import NetlinkUplink
 from fabric_direct.errors import NotFound, Unsupported
 from fabric_direct.model import PciAddress
 from fabric_direct.site.config import Site
-from fabric_direct.state.store import store_of
+from fabric_direct.state.site_store import store_of
 
 
 class DeviceHost:

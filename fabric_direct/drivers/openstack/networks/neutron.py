@@ -24,7 +24,8 @@ from fabric_direct.drivers.openstack.client.stamp import (
     network_description,
 )
 from fabric_direct.errors import InvalidSite, InvalidSliver
-from fabric_direct.state.store import StateStore, store_of
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.store import StateStore
 
 T = TypeVar("T")
 # Neutron's own ports; it deletes a network in spite of them.

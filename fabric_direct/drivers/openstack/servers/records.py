@@ -13,13 +13,8 @@ from openstack.compute.v2.server import Server as NovaServer
 
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.site.config import Site
-from fabric_direct.state.store import store_of
+from fabric_direct.state.site_store import store_of
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS server (
-    id TEXT PRIMARY KEY, sliver TEXT NOT NULL, worker TEXT NOT NULL, domain TEXT NOT NULL
-)
-"""
 # What is not told this time stays as it was told before.
 _WRITE = """
 INSERT INTO server VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET sliver = excluded.sliver,
@@ -48,7 +43,7 @@ class ServerRecords:
     def __init__(self, site: Site) -> None:
         """Create nothing yet."""
         what, limit = "the records of servers", site.limits.call
-        self._database = store_of(site).database("servers", _TABLE, what=what, timeout=limit)
+        self._database = store_of(site).database("servers", what=what, timeout=limit)
 
     def of(self, sliver_id: str) -> tuple[ServerRecord, ...]:
         """Return the records of a sliver; none if they cannot be read, which is logged."""

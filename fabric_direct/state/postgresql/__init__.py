@@ -1,0 +1,15 @@
+"""The state of a site in PostgreSQL, which several machines share: see docs/decisions/0074.
+
+::
+
+    store.py         the store: tables, documents, logs and notes
+    locks.py         locks that end with their holder's lease
+    connections.py   connections of this process, and errors in plain words
+    schema.py        the tables, made and brought up to date by alembic
+    migrations/      the versions of the tables
+
+SQLAlchemy and psycopg are imported where a site asks for them, and nowhere else.
+"""
+
+VERSION = "0001"
+"""Of the tables, which this version of the library uses."""

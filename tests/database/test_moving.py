@@ -1,0 +1,116 @@
+"""``fabric-direct state``: tables are made, and the state of a site moves there and back."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from psycopg.sql import SQL, Identifier
+
+from fabric_direct.cli import main
+from fabric_direct.drivers.ssh.known_hosts import pin, pinned
+from fabric_direct.model import Operation, SliverRef
+from fabric_direct.placement.claims import Claims
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from fabric_direct.state.file_store import FileStore
+from fabric_direct.state.journal import Journal
+from fabric_direct.state.site_store import store_of
+from fabric_direct.state.sliver_types import SliverTypes
+from tests.database.slivers import vm
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBtnZNdSU5PrnpaVI6AkLxqwFQqVvGFfI4mnLLq/AbCd"
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(site: Site, tmp_path: Path) -> Run:
+    path = tmp_path / "site.yaml"
+    path.write_text(yaml.safe_dump(site.model_dump(mode="json", exclude_defaults=True)))
+    return lambda *words: CliRunner().invoke(main, ["--site", str(path), *words])
+
+
+@pytest.fixture
+def local(site: Site) -> Site:
+    """The site as it was before, with its state in files."""
+    return site.model_copy(update={"state_database": None})
+
+
+def make_state(site: Site) -> None:
+    with HandlerProcessor(site) as processor:
+        assert processor.create(vm()).result().ok
+    Journal(store_of(site)).begin(Operation.CREATE, {"id": "vm-2", "type": "VM"})
+    Claims(store_of(site), lifetime=60, timeout=60).remember("vm-2", "localhost")
+    pin(site, "10.20.1.9", KEY)
+
+
+def assert_state(site: Site) -> None:
+    store = store_of(site)
+    assert SliverTypes(store, timeout=60).of("vm-1") == "VM"
+    assert Claims(store, lifetime=60, timeout=60).home("vm-2") == "localhost"
+    assert [entry.sliver["id"] for entry in Journal(store).unfinished()] == ["vm-2"]
+    assert "10.20.1.9" in pinned(site)
+    with HandlerProcessor(site) as processor:
+        assert [record.subject for record in processor.history("vm-1")] == ["vm-1"]
+        assert processor.probe(SliverRef(id="vm-1", type="VM")).result().ok
+
+
+def test_a_site_moves_into_the_database_and_back(run: Run, site: Site, local: Site) -> None:
+    make_state(local)
+    moved = run("state", "copy", "--to", "database")
+    assert moved.exit_code == 0, moved.output
+    assert "Copied to the database: " in moved.output
+    assert "the journal: 1" in moved.output
+    assert_state(site)
+
+    Journal(FileStore(local.state_dir)).end("vm-2")
+    back = run("state", "copy", "--to", "files", "--replace")
+    assert back.exit_code == 0, back.output
+    assert_state(local)
+
+
+def test_what_is_there_is_not_replaced_unasked(run: Run, site: Site, local: Site) -> None:
+    make_state(local)
+    SliverTypes(store_of(site), timeout=60).note(SliverRef(id="vm-9", type="VM"))
+    refused = run("state", "copy", "--to", "database")
+    assert refused.exit_code == 2
+    assert "there is state already" in refused.output
+    assert "table sliver" in refused.output
+    assert SliverTypes(store_of(site), timeout=60).of("vm-1") == ""
+
+
+def test_a_site_that_is_worked_on_is_not_moved(run: Run, site: Site, local: Site) -> None:
+    make_state(local)
+    with store_of(site).exclusive("sliver-vm-1", "it", timeout=60):
+        refused = run("state", "copy", "--to", "database")
+    assert refused.exit_code != 0
+    assert "locked: sliver-vm-1" in refused.output
+
+
+def test_the_tables_are_made_by_a_command(run: Run, site: Site) -> None:
+    again = run("state", "migrate")
+    assert again.exit_code == 0
+    assert "of version 0001 already" in again.output
+
+
+def test_a_site_with_files_is_told_what_it_lacks(local: Site, tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(yaml.safe_dump(local.model_dump(mode="json", exclude_defaults=True)))
+    told = CliRunner().invoke(main, ["--site", str(path), "state", "migrate"])
+    assert told.exit_code == 2
+    assert "state_database" in told.output
+
+
+class TestTheDoctor:
+    def test_finds_the_database(self, run: Run) -> None:
+        assert "answers, and has the tables" in run("doctor").output
+
+    def test_names_what_is_wrong_with_it(self, run: Run, site: Site, server: str) -> None:
+        with psycopg.connect(server) as connection:
+            table = Identifier(site.site, "alembic_version")
+            connection.execute(SQL("UPDATE {} SET version_num = '9999'").format(table))
+        told = run("doctor").output
+        assert "state database" in told
+        assert "tables of version 9999" in told
