@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,8 +25,11 @@ from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state.journal import Journal
+from fabric_direct.state.postgresql.connections import Connections
+from fabric_direct.state.postgresql.locks import Beats
 from fabric_direct.state.site_store import store_of
 from fabric_direct.state.store import StateStore, sliver_lock
+from tests.database.conftest import LEASE
 from tests.database.slivers import vm
 
 MakeSite = Callable[..., Site]
@@ -163,6 +167,47 @@ class TestALock:
             with pytest.raises(LockLost):
                 Journal(store).begin(Operation.CREATE, SLIVER)
         assert Journal(store).of("s-1") is None
+
+    def test_can_be_taken_again_after_that(
+        self, site: Site, store: StateStore, server: str
+    ) -> None:
+        with store.exclusive(LOCK, "sliver s-1", timeout=PATIENCE):
+            pass
+        with psycopg.connect(server) as connection:
+            connection.execute(SQL("DELETE FROM {}.holder").format(Identifier(site.site)))
+        with store.exclusive(LOCK, "sliver s-1", timeout=PATIENCE):
+            refuse_lost(PATIENCE)
+
+    def test_that_was_taken_without_an_answer_is_released(
+        self, store: StateStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin = Connections.begin
+
+        @contextmanager
+        def unanswered(*given: Any) -> Iterator[Any]:
+            with begin(*given) as db:
+                yield db
+            raise Unreachable("the connection was cut as COMMIT was answered")
+
+        with store.exclusive("another", "it", timeout=PATIENCE):  # this process is a holder
+            pass
+        with monkeypatch.context() as cut:
+            cut.setattr(Connections, "begin", unanswered)
+            with (
+                pytest.raises(Unreachable, match="was cut"),
+                store.exclusive(LOCK, "sliver s-1", timeout=PATIENCE),
+            ):
+                pass
+        with store.exclusive(LOCK, "sliver s-1", timeout=PATIENCE):
+            pass
+
+    def test_is_not_held_by_a_process_that_did_not_reach_the_database(self) -> None:
+        nowhere = Connections("postgresql://fabric@127.0.0.1:9/fabric", "test", LEASE)
+        beats = Beats(nowhere, LEASE)
+        for _ in range(2):
+            with pytest.raises(Unreachable), beats.holding():
+                pass
+            assert not beats.id
 
 
 class TestADatabaseThatGoesAway:

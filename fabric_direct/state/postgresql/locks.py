@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -125,15 +125,23 @@ class Locks:
 
     def _taken(self, beats: "Beats", name: str, what: str, seconds: float) -> list[Hold]:
         """Return the lock, if it could be taken."""
-        with self._connections.begin(f"the lock of {what}", seconds) as db:
-            db.exec_driver_sql(
-                "INSERT INTO lock (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,)
-            )
-            # The next statement sees what has happened until this one has the row.
-            db.exec_driver_sql("SELECT FROM lock WHERE name = %s FOR UPDATE", (name,))
-            given = (beats.id, name, 2 * self.lease)
-            rows = db.exec_driver_sql(_TAKE, given).fetchall()
-        return [Hold(self, name, epoch, beats.id, what) for (epoch,) in rows]
+        taken = list[Hold]()
+        try:
+            with self._connections.begin(f"the lock of {what}", seconds) as db:
+                beats.join(db)
+                db.exec_driver_sql(
+                    "INSERT INTO lock (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,)
+                )
+                # The next statement sees what has happened until this one has the row.
+                db.exec_driver_sql("SELECT FROM lock WHERE name = %s FOR UPDATE", (name,))
+                given = (beats.id, name, 2 * self.lease)
+                rows = db.exec_driver_sql(_TAKE, given).fetchall()
+                taken += (Hold(self, name, epoch, beats.id, what) for (epoch,) in rows)
+        except DriverError:
+            # It may be committed all the same.
+            beats.owe(taken)
+            raise
+        return taken
 
     def still(self, hold: Hold) -> bool:
         """Return whether a lock is still held; its process is known to be alive then.
@@ -190,14 +198,9 @@ class Beats:
     def holding(self) -> Iterator[None]:
         """Have it told while the block runs."""
         with self._changed:
-            self._holding += 1
             if self._thread is None:
-                self.id = uuid4().hex
                 self._begin()
-                self._thread = threading.Thread(
-                    target=self._beat, name="fabric-direct-lease", daemon=True
-                )
-                self._thread.start()
+            self._holding += 1
         try:
             yield
         finally:
@@ -206,12 +209,28 @@ class Beats:
 
     def _begin(self) -> None:
         """Become a holder."""
-        who = f"{socket.gethostname()} {os.getpid()}"
-        with self._connections.begin("the locks", 2 * self._lease) as db:
-            # Whoever was not heard for so long has been taken over, or has left nothing.
-            db.exec_driver_sql(f"DELETE FROM holder WHERE {_LATE}", (86_400,))  # noqa: S608
-            statement = "INSERT INTO holder VALUES (%s, clock_timestamp(), %s)"
-            db.exec_driver_sql(statement, (self.id, who))
+        self.id = uuid4().hex
+        try:
+            with self._connections.begin("the locks", 2 * self._lease) as db:
+                # Whoever was not heard for so long has been taken over, or has left nothing.
+                db.exec_driver_sql(f"DELETE FROM holder WHERE {_LATE}", (86_400,))  # noqa: S608
+                self.join(db)
+        except DriverError:
+            self.id = ""
+            raise
+        thread = threading.Thread(target=self._beat, name="fabric-direct-lease", daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def join(self, db: Connection) -> None:
+        """Be among the holders; a database that was restored, or not asked for a day, forgets us."""
+        statement = "INSERT INTO holder VALUES (%s, clock_timestamp(), %s) ON CONFLICT DO NOTHING"
+        db.exec_driver_sql(statement, (self.id, f"{socket.gethostname()} {os.getpid()}"))
+
+    def owe(self, holds: Iterable[Hold]) -> None:
+        """Release locks as soon as the database answers."""
+        with self._changed:
+            self._owed += holds
 
     def release(self, hold: Hold) -> None:
         """Release a lock; later, if the database does not answer.
@@ -226,8 +245,7 @@ class Beats:
                 db.exec_driver_sql(statement, (hold.name, hold.epoch))
         except DriverError as error:
             log.warning("%s stays locked until the database answers: %s", hold.what, error)
-            with self._changed:
-                self._owed.append(hold)
+            self.owe([hold])
 
     def _beat(self) -> None:
         """Renew the lease until no lock was held for a while; the thread's work."""
@@ -235,9 +253,9 @@ class Beats:
         while not silent:
             with suppress(psycopg.Error), self._connections.connect() as connection:
                 connection.autocommit = True
-                said = False
                 while not silent:
                     self._renew(connection)
+                    said = False
                     time.sleep(self._lease / _BEATS)
                     with self._changed:
                         if self._holding or self._owed:
