@@ -59,6 +59,8 @@ class Journal:
     def __init__(self, store: StateStore) -> None:
         """Open nothing yet."""
         self._documents = store.documents("journal", "the journal")
+        self._begun: dict[str, Unfinished] = {}
+        """As this process has written them; until they end."""
         self._ended: dict[str, Unfinished | None] = {}
         """Of slivers whose entry could not be removed: an operation that has ended all the same."""
 
@@ -106,6 +108,7 @@ class Journal:
 
     def _write(self, sliver_id: str, entry: Unfinished, *, new: bool) -> None:
         self._documents.write(sliver_id, entry.model_dump_json(), new=new)
+        self._begun[sliver_id] = entry
         self._ended.pop(sliver_id, None)
 
     def end(self, sliver_id: str) -> None:
@@ -115,10 +118,11 @@ class Journal:
 
         :raises DriverError: if the journal cannot be written.
         """
+        begun = self._begun.pop(sliver_id, None)
         try:
             self._documents.remove(sliver_id)
         except DriverError:
-            self._ended[sliver_id] = self.of(sliver_id)
+            self._ended[sliver_id] = begun or self.of(sliver_id)
             raise
         self._ended.pop(sliver_id, None)
 

@@ -19,7 +19,7 @@ from psycopg.sql import SQL, Identifier
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.calls.fence import refuse_lost
 from fabric_direct.drivers.fake.substrate import substrate
-from fabric_direct.errors import DriverError, LockLost, SliverBusy, Unreachable
+from fabric_direct.errors import DriverError, InvalidSite, LockLost, SliverBusy, Unreachable
 from fabric_direct.model import Operation, Outcome, Status
 from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
@@ -239,6 +239,36 @@ class TestADatabaseThatGoesAway:
         assert outcome.error
         assert "postgresql://127.0.0.1" in outcome.error.message
         assert not substrate(site, "localhost").servers
+
+    def test_at_the_end_of_an_operation_leaves_it_ended_for_this_process(
+        self, make_site: MakeSite, upset: Upset
+    ) -> None:
+        journal = Journal(store_of(make_site()))
+        journal.begin(Operation.CREATE, SLIVER)
+        upset("stop")
+        with pytest.raises(Unreachable):
+            journal.end("s-1")
+        upset("start")
+        assert (journal.unfinished(), journal.of("s-1")) == ((), None)
+
+    def test_for_reading_alone_is_not_used(self, site: Site, server: str) -> None:
+        only_read = "?options=-c%20default_transaction_read_only%3Don"
+        database = site.state_database.model_copy(update={"url": server + only_read})  # type: ignore[union-attr]
+        other = site.model_copy(update={"state_database": database})
+        with pytest.raises(Unreachable, match="session is read-only"):
+            Journal(store_of(other)).unfinished()
+
+    @pytest.mark.parametrize(
+        ("url", "said"),
+        [
+            ("postgresql://192.0.2.5/fabric?sslmod=require", "sslmod"),
+            ("postgresql://192.0.2.5/fabric%00", "%00"),
+        ],
+    )
+    def test_whose_url_is_none_is_refused(self, site: Site, url: str, said: str) -> None:
+        database = site.state_database.model_copy(update={"url": url})  # type: ignore[union-attr]
+        with pytest.raises(InvalidSite, match=said):
+            store_of(site.model_copy(update={"state_database": database}))
 
     def test_that_nobody_serves_is_told(self, site: Site) -> None:
         nowhere = site.model_copy(

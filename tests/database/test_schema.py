@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 
 import fabric_direct
 from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
@@ -76,6 +76,39 @@ def test_are_not_made_without_the_right_to(site: Site, server: str) -> None:
         migrate(Site(site="of-others", state_database=database))
     with pytest.raises(FabricDirectError, match=r"no tables yet|permission denied"):
         Journal(store_of(site.model_copy(update={"state_database": database}))).unfinished()
+
+
+@pytest.fixture
+def encoded(server: str) -> Iterator[Callable[[str], str]]:
+    """Make a database of an encoding, and return its URL."""
+    with psycopg.connect(server.replace("fabric@", "postgres@"), autocommit=True) as connection:
+        name = Identifier("of-an-encoding")
+
+        def make(encoding: str) -> str:
+            settings = "ENCODING {} LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            made = SQL("CREATE DATABASE {} OWNER fabric " + settings)
+            connection.execute(made.format(name, Literal(encoding)))
+            return f"{server.removesuffix('/fabric')}/of-an-encoding"
+
+        yield make
+        connections.close_all()
+        connection.execute(SQL("DROP DATABASE {}").format(name))
+
+
+def test_are_not_made_where_not_every_text_can_be_kept(encoded: Callable[[str], str]) -> None:
+    site = Site(site="test", state_database=StateDatabase(url=encoded("LATIN1")))
+    with pytest.raises(InvalidSite, match=r"LATIN1.*ENCODING 'UTF8'"):
+        migrate(site)
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII"])
+def test_keep_every_text(encoded: Callable[[str], str], encoding: str) -> None:
+    url = f"{encoded(encoding)}?client_encoding=LATIN1"
+    site = Site(site="test", state_database=StateDatabase(url=url))
+    migrate(site)
+    documents = store_of(site).documents("journal", "it")
+    documents.write("s-1", "'%?ü€\U0001f600", new=True)
+    assert documents.read("s-1") == "'%?ü€\U0001f600"
 
 
 def test_of_another_site_are_another_sites(make_site: Callable[..., Site]) -> None:

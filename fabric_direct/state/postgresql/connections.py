@@ -26,8 +26,12 @@ _USUAL: dict[str, Any] = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
+    # What was the primary server, and is a standby now, is waited for as if it were away.
+    "target_session_attrs": "read-write",
 }
 """What the URL does not say."""
+_OURS: dict[str, Any] = {"client_encoding": "UTF8"}
+"""What it does not decide."""
 _STUCK = 4
 """Leases after which the database ends a statement, and a transaction whose process does nothing."""
 _SILENT = 5
@@ -64,10 +68,11 @@ class Connections:
 
         :param url: as libpq has it; ``postgresql://…``.
         :param lease: seconds; what gets no answer is given up after some of it.
+        :raises InvalidSite: if the URL is none.
         """
-        self._url, self.schema, self._fits = url, schema, False
+        self._settings, self.schema, self._fits = _settings(url), schema, False
         self.lease = lease
-        self.where = _shown(url)
+        self.where = _shown(self._settings)
 
     @forks.cached_property
     def engine(self) -> Engine:
@@ -86,9 +91,10 @@ class Connections:
 
         :raises psycopg.Error: if it cannot be made.
         """
-        connection = _Connection.connect(**(_USUAL | conninfo_to_dict(self._url)))
+        connection = _Connection.connect(**(_USUAL | self._settings | _OURS))
         setting = SQL(
             "SET search_path TO {}; SET statement_timeout TO {}; "
+            "SET default_transaction_isolation TO 'read committed'; "
             "SET idle_in_transaction_session_timeout TO {}"
         )
         stuck = Literal(f"{_STUCK * self.lease:.3f}s")
@@ -214,9 +220,16 @@ def _forget() -> None:
         each.forget()
 
 
-def _shown(url: str) -> str:
+def _settings(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        why, where = _one_line(error), "state_database.url"
+        raise InvalidSite("is no URL of PostgreSQL", field=where, why=why) from error
+
+
+def _shown(given: dict[str, Any]) -> str:
     """Return where a database is, without a login."""
-    given = conninfo_to_dict(url)
     host, port = given.get("host", ""), given.get("port", "")
     return f"postgresql://{host}{port and f':{port}'}/{given.get('dbname', '')}"
 

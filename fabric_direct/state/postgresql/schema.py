@@ -11,17 +11,22 @@ from fabric_direct.errors import InvalidSite
 from fabric_direct.site.config import Site, StateDatabase
 from fabric_direct.state.postgresql.connections import connections
 
+_ENCODINGS = {"UTF8", "SQL_ASCII"}
+"""Those that keep every text; the second one as it is sent."""
+
 
 def migrate(site: Site) -> tuple[str, str]:
     """Make the tables of a site, or bring them up to date; other sites' are not touched.
 
     :returns: their version before, which is empty if there were none, and now.
-    :raises InvalidSite: if they are of a later version of this library.
+    :raises InvalidSite: if they are of a later version of this library, or the database does not keep
+        every text.
     :raises FabricDirectError: if the database does not answer, or refuses it.
     """
     settings = _database(site)
     known = connections(settings.url, site.site, settings.lease)
     with known.begin_any("the tables of the site's state", 2 * settings.lease) as db:
+        _refuse_encoding(db, known.where)
         # One at a time; the lock goes with the transaction.
         db.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (site.site,))
         db.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{site.site}"')
@@ -55,6 +60,17 @@ def _database(site: Site) -> StateDatabase:
             "is missing: the site's state is in files", field="state_database", why="no database"
         )
     return site.state_database
+
+
+def _refuse_encoding(db: Connection, where: str) -> None:
+    ((encoding,),) = db.exec_driver_sql("SHOW server_encoding").fetchall()
+    if encoding not in _ENCODINGS:
+        raise InvalidSite(
+            f"has the encoding {encoding}, in which not every text can be kept",
+            field="state_database",
+            where=where,
+            remedy="make another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
 
 
 def _config(db: Connection) -> Config:
