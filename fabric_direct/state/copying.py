@@ -10,8 +10,8 @@ from fabric_direct.state.tables import TABLES
 
 _TIMEOUT = 60.0
 """Seconds to wait for a database that somebody writes."""
-_AT_LEAST = 2**20
-"""Bytes of a log that is copied; the site's own limit applies from the next line on."""
+_AT_LEAST = 2**40
+"""Bytes of a log that are copied, whatever there is: the site's limit applies from its next line on."""
 Rows = Sequence[tuple[Any, ...]]
 
 
@@ -82,7 +82,8 @@ class _Lines:
     what: str
 
     def read(self, store: StateStore) -> Rows:
-        return [(line,) for line in self._of(store).lines() if line]
+        # A crash of the machine may leave zero bytes, which no line has.
+        return [(line,) for line in self._of(store).lines() if line and "\0" not in line]
 
     def write(self, store: StateStore, rows: Rows) -> None:
         there, log = set(self.read(store)), self._of(store)

@@ -92,6 +92,8 @@ class FileDocuments:
 
 
 def _text(path: Path) -> str:
+    """Return what a file has; nothing if it is no text, as one of zero bytes after a crash."""
+    text = ""
     with suppress(IsADirectoryError, UnicodeDecodeError):
-        return path.read_text("utf-8")
-    return ""
+        text = path.read_text("utf-8")
+    return "" if "\0" in text else text

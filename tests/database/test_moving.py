@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from psycopg.sql import SQL, Identifier
 
 from fabric_direct.cli import main
-from fabric_direct.drivers.ssh.known_hosts import pin, pinned
+from fabric_direct.drivers.ssh.known_hosts import pin, pinned, unpin
 from fabric_direct.model import Operation, SliverRef
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
@@ -22,6 +22,10 @@ from fabric_direct.state.sliver_types import SliverTypes
 from tests.database.slivers import vm
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBtnZNdSU5PrnpaVI6AkLxqwFQqVvGFfI4mnLLq/AbCd"
+KEY_OF_ANOTHER_KIND = (
+    "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBDLdAfpn"
+    "Uqg/TogUAuvIRRqcoRHe36qv5G3lO5upqlS7/tBxdhGgQ78cii/MSiKzeO/TFuiNXcH6s+sWPE8WOWw="
+)
 Run = Callable[..., Result]
 
 
@@ -69,6 +73,51 @@ def test_a_site_moves_into_the_database_and_back(run: Run, site: Site, local: Si
     back = run("state", "copy", "--to", "files", "--replace")
     assert back.exit_code == 0, back.output
     assert_state(local)
+
+
+def test_a_long_history_moves(run: Run, site: Site, local: Site) -> None:
+    said = "x" * 2**16
+    log = FileStore(local.state_dir).log("history", 2**30)
+    for number in range(50):
+        log.append(f'{{"said": "{number}{said}"}}')
+    moved = run("state", "copy", "--to", "database")
+    assert moved.exit_code == 0, moved.output
+    assert list(store_of(site).log("history", 2**30).lines()) == [
+        each for each in log.lines() if each
+    ]
+
+
+def test_what_a_crash_of_the_machine_left_of_a_file_moves_as_nothing(
+    run: Run, site: Site, local: Site
+) -> None:
+    make_state(local)
+    nothing = b"\0" * 512
+    (local.state_dir / "journal" / "vm-3.json").write_bytes(nothing)
+    with (local.state_dir / "history" / "history.jsonl").open("ab") as history:
+        history.write(nothing)
+    moved = run("state", "copy", "--to", "database")
+    assert moved.exit_code == 0, moved.output
+    assert_state(site)
+    assert len(Journal(store_of(site)).foreign()) == 1
+
+
+def test_all_keys_of_an_address_move(run: Run, site: Site, local: Site) -> None:
+    keys = f"10.20.1.9 {KEY}\n10.20.1.9 {KEY_OF_ANOTHER_KIND}\n"
+    local.state_dir.mkdir(mode=0o700)
+    (local.state_dir / "known_hosts").write_text(keys)
+    assert "pinned host keys: 1" in run("state", "copy", "--to", "database").output
+    (local.state_dir / "known_hosts").unlink()
+    assert set(pinned(site)["10.20.1.9"]) == {"ssh-ed25519", "ecdsa-sha2-nistp256"}
+
+
+def test_a_key_that_moved_is_trusted_no_longer_than_its_guest(
+    run: Run, site: Site, local: Site
+) -> None:
+    pin(local, "10.20.1.9", KEY)
+    assert run("state", "copy", "--to", "database").exit_code == 0
+    assert "10.20.1.9" in pinned(local)
+    unpin(site, "10.20.1.9")
+    assert "10.20.1.9" not in pinned(site)
 
 
 def test_what_is_there_is_not_replaced_unasked(run: Run, site: Site, local: Site) -> None:

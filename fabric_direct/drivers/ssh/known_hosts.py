@@ -59,12 +59,13 @@ def trust_pinned(site: Site, client: SSHClient) -> None:
 
 
 def copy_pins(source: Site, target: Site) -> int:
-    """Pin at the site's other store what is pinned at IP addresses; return how many keys that are."""
+    """Pin at the site's other store what is pinned at IP addresses; return how many these are."""
     keys = pinned(source)
     addresses = [name for name in keys.keys() if _is_address(name)]  # noqa: SIM118 - see below
     for address in addresses:
-        for kind, key in keys[address].items():
-            pin(target, address, f"{kind} {key.get_base64()}")
+        with _changing(target, address) as lines:
+            every = keys[address].values()
+            lines.extend(f"{address} {key.get_name()} {key.get_base64()}" for key in every)
     return len(addresses)
 
 
@@ -120,6 +121,7 @@ def pin(site: Site, address: str, key: str) -> None:
         )
     with _changing(site, address) as lines:
         lines.append(line)
+    _forget_own(site, address)
 
 
 def unpin(site: Site, address: str) -> None:
@@ -130,6 +132,7 @@ def unpin(site: Site, address: str) -> None:
     """
     with _changing(site, address):
         pass
+    _forget_own(site, address)
 
 
 def _is_entry(line: str) -> bool:
@@ -150,20 +153,38 @@ def _translated(path: Path) -> Iterator[None]:
 @contextmanager
 def _changing(site: Site, address: str) -> Iterator[list[str]]:
     """Give the lines of all other addresses, to be added to; then replace all in one step."""
-    path, shared = known_hosts(site), _shared(site)
-    if shared:
-        with store_of(site).exclusive("known-hosts", shared.where, timeout=BUSY):
-            lines = (shared.read(_ALL) or "").splitlines()
-            others = [line for line in lines if line.split(maxsplit=1)[:1] != [address]]
+    shared = _shared(site)
+    if shared is None:
+        with _changing_file(known_hosts(site), address) as others:
             yield others
-            if others != lines:
-                shared.write(_ALL, "".join(f"{line}\n" for line in others), new=not lines)
         return
+    with store_of(site).exclusive("known-hosts", shared.where, timeout=BUSY):
+        lines = (shared.read(_ALL) or "").splitlines()
+        others = _of_others(lines, address)
+        yield others
+        if others != lines:
+            shared.write(_ALL, "".join(f"{line}\n" for line in others), new=not lines)
+
+
+def _forget_own(site: Site, address: str) -> None:
+    """Forget what this machine has of an address from before the state was shared."""
+    path = known_hosts(site)
+    if _shared(site) and path.exists():
+        with _changing_file(path, address):
+            pass
+
+
+@contextmanager
+def _changing_file(path: Path, address: str) -> Iterator[list[str]]:
     lock = exclusive(path.with_name(f"{path.name}.lock"), str(path), timeout=BUSY)
     with lock, _translated(path):
         # As they are, whoever wrote them: what is no UTF-8 is kept.
         lines = path.read_text(errors="surrogateescape").splitlines() if path.exists() else []
-        others = [line for line in lines if line.split(maxsplit=1)[:1] != [address]]
+        others = _of_others(lines, address)
         yield others
         if others != lines:
             files.replace(path, "".join(f"{line}\n" for line in others))
+
+
+def _of_others(lines: list[str], address: str) -> list[str]:
+    return [line for line in lines if line.split(maxsplit=1)[:1] != [address]]

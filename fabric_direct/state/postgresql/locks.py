@@ -136,7 +136,7 @@ class Locks:
                 db.exec_driver_sql("SELECT FROM lock WHERE name = %s FOR UPDATE", (name,))
                 given = (beats.id, name, 2 * self.lease)
                 rows = db.exec_driver_sql(_TAKE, given).fetchall()
-                taken += (Hold(self, name, epoch, beats.id, what) for (epoch,) in rows)
+                taken.extend(Hold(self, name, epoch, beats.id, what) for (epoch,) in rows)
         except DriverError:
             # It may be committed all the same.
             beats.owe(taken)
