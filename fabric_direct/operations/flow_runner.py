@@ -4,10 +4,11 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fabric_direct.calls.deadline import Deadline, uninterrupted
+from fabric_direct.calls.fence import refuse_lost
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.engine.run import Event, Listener, Result, attempt, preview, run
 from fabric_direct.engine.step import Flow
@@ -115,6 +116,7 @@ class FlowRunner:
         result = run(
             job.flow, self._steps, deadline=deadline, undo_limit=undo_limit, listener=listener
         )
+        result = _explained(result)
         interrupted = isinstance(result.error, Interrupted) and not result.undone
         find_left = _left_by_interruption if interrupted else self._left
         with uninterrupted():
@@ -222,6 +224,13 @@ def _left_by_interruption(
     about_all = removal or (job.operation is Operation.CREATE and entry.owns_everything)
     skipped = (r.step for r in result.reports if r.status is StepStatus.SKIPPED)
     return (_leftovers(job) if about_all else ()) or tuple(f"not done: {step}" for step in skipped)
+
+
+def _explained(result: Result) -> Result:
+    """Return a result whose error is that the locks are lost, if they are: others may be its cause."""
+    lost = attempt(refuse_lost, 0) if result.error else None
+    known = isinstance(lost, LockLost) and lost.__cause__ is None
+    return replace(result, error=lost) if known else result
 
 
 def _may_come(result: Result, deadline: Deadline) -> tuple[str, ...]:

@@ -324,6 +324,25 @@ class TestAnOperation:
         assert outcome.error.kind == "LockLost"
         assert Journal(store_of(site)).unfinished() == ()
 
+    def test_that_fails_since_another_took_over_says_so(
+        self, make_site: MakeSite, server: str
+    ) -> None:
+        site = make_site()
+        here = substrate(site, "localhost")
+        here.fault("guest.*", at=0, kind="fail")
+
+        def heard(progress: Progress) -> None:
+            if progress.step == "guest" and not progress.status:
+                with psycopg.connect(server) as connection:
+                    lock = SQL("DELETE FROM {}.lock").format(Identifier(site.site))
+                    connection.execute(lock)
+
+        with HandlerProcessor(site, on_progress=heard) as processor:
+            outcome = processor.create(vm()).result(PATIENCE)
+        assert outcome.error
+        assert outcome.error.kind == "LockLost"
+        assert list(here.servers) == ["vm-1"]
+
     def test_is_refused_while_another_process_works_on_the_sliver(
         self, make_site: MakeSite
     ) -> None:
