@@ -63,10 +63,7 @@ def examine(
     yield ok("site.yaml", str(path or "no file: this machine with its libvirt"))
     yield drivers.check_drivers(site, path)
     yield files.check_state_dir(site.state_dir)
-    if site.state_database:
-        yield files.check_state_database(site)
-    yield files.check_journal(site)
-    yield from files.check_notes(site)
+    yield from _state(site)
     yield from check_switches(site)
     if site.serves_vms and drivers.guests_by(site) == "ssh" and site.guest_access.ssh_key:
         yield files.check_guest_key(site.guest_access.ssh_key)
@@ -83,6 +80,16 @@ def examine(
     yield from devices.check_devices(site)
     if arm:
         yield from advertised.check_resource_model(site, arm)
+
+
+def _state(site: Site) -> Iterator[Diagnosis]:
+    if site.state_database:
+        database = files.check_state_database(site)
+        yield database
+        if database.verdict is Verdict.FAIL:
+            return
+    yield files.check_journal(site)
+    yield from files.check_notes(site)
 
 
 def _cloud(site: Site) -> Iterator[Diagnosis]:

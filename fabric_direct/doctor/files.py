@@ -43,10 +43,11 @@ def check_state_dir(path: Path) -> Diagnosis:
 
 
 def check_state_database(site: Site) -> Diagnosis:
-    """Check that the database of the state answers, lets us in, and has the tables that we use."""
+    """Check that the database of the state answers, and has the tables that we use and may write."""
     subject, remedy = "state database", "see state_database of site.yaml"
     try:
-        store_of(site).held("")
+        with store_of(site).exclusive("doctor", "the lock of a check", timeout=site.limits.call):
+            pass
     except FabricDirectError as error:
         return failed(subject, error, remedy)
     return ok(subject, "answers, and has the tables that are used here")

@@ -163,3 +163,12 @@ class TestTheDoctor:
         told = run("doctor").output
         assert "state database" in told
         assert "tables of version 9999" in told
+        assert "journal" not in told
+
+    def test_names_a_right_that_is_missing(self, run: Run, site: Site, server: str) -> None:
+        with psycopg.connect(server) as connection:
+            holders = Identifier(site.site, "holder")
+            connection.execute(SQL("REVOKE INSERT ON {} FROM fabric").format(holders))
+        told = run("doctor")
+        assert told.exit_code == 1
+        assert "permission denied for table holder" in told.output

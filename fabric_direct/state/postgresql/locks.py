@@ -24,7 +24,14 @@ from sqlalchemy import Connection
 from fabric_direct.calls import forks
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.calls.fence import behind, fences
-from fabric_direct.errors import DriverError, LockLost, SliverBusy, TimedOut, Unreachable
+from fabric_direct.errors import (
+    DriverError,
+    FabricDirectError,
+    LockLost,
+    SliverBusy,
+    TimedOut,
+    Unreachable,
+)
 from fabric_direct.state.postgresql.connections import Connections
 
 log = logging.getLogger(__name__)
@@ -215,7 +222,7 @@ class Beats:
                 # Whoever was not heard for so long has been taken over, or has left nothing.
                 db.exec_driver_sql(f"DELETE FROM holder WHERE {_LATE}", (86_400,))  # noqa: S608
                 self.join(db)
-        except DriverError:
+        except FabricDirectError:
             self.id = ""
             raise
         thread = threading.Thread(target=self._beat, name="fabric-direct-lease", daemon=True)
