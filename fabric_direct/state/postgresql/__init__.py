@@ -1,4 +1,4 @@
-"""The state of a site in PostgreSQL, which several machines share: see docs/decisions/0074.
+"""The state of a site in PostgreSQL, which several machines share: see docs/decisions/0075.
 
 ::
 
