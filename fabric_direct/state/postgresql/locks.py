@@ -293,7 +293,7 @@ class Beats:
     def leave(self) -> None:
         """Be no holder any more, as the process ends: what it held is free at once."""
         if self.id:
-            with suppress(DriverError), self._connections.begin("the locks", 0) as db:
+            with suppress(FabricDirectError), self._connections.begin("the locks", 0) as db:
                 db.exec_driver_sql("DELETE FROM holder WHERE id = %s", (self.id,))
 
 
