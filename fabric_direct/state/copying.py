@@ -109,7 +109,7 @@ def copy(source: StateStore, target: StateStore, *, replace: bool) -> dict[str, 
     :param replace: whether what the target has goes; the lines of its logs stay.
     :returns: how much there is of each part.
     :raises Conflict: if a process works on the site.
-    :raises Refused: if the target has something, and it is not to go.
+    :raises Refused: if the target has something, and it is not to go, or the source has nothing.
     :raises NotVerified: if something is otherwise when read back.
     """
     _refuse_busy(source, target)
@@ -121,6 +121,12 @@ def copy(source: StateStore, target: StateStore, *, replace: bool) -> dict[str, 
             remedy="add --replace if it may go",
         )
     wanted = {part: part.read(source) for part in _PARTS}
+    if there and not any(wanted.values()):
+        raise Refused(
+            "there is no state to copy, and what is there would go",
+            why=", ".join(there),
+            remedy="see that site.yaml names the state_dir and the database that are meant",
+        )
     for part, rows in wanted.items():
         part.write(target, rows)
     for part, rows in wanted.items():

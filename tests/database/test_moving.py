@@ -130,6 +130,14 @@ def test_what_is_there_is_not_replaced_unasked(run: Run, site: Site, local: Site
     assert SliverTypes(store_of(site), timeout=60).of("vm-1") == ""
 
 
+def test_nothing_replaces_what_is_there(run: Run, site: Site) -> None:
+    SliverTypes(store_of(site), timeout=60).note(SliverRef(id="vm-9", type="VM"))
+    refused = run("state", "copy", "--to", "database", "--replace")
+    assert refused.exit_code == 2
+    assert "there is no state to copy" in refused.output
+    assert SliverTypes(store_of(site), timeout=60).of("vm-9") == "VM"
+
+
 def test_a_site_that_is_worked_on_is_not_moved(run: Run, site: Site, local: Site) -> None:
     make_state(local)
     with store_of(site).exclusive("sliver-vm-1", "it", timeout=60):
