@@ -465,7 +465,7 @@ class HandlerProcessor:
 
         Before the first creation begins, the plan is checked against the current state of the hosts
         and nodes, and all that it assigns is claimed. So no other plan, and no creation that begins
-        later on this machine, gets the same. If a host refuses its sliver, others are tried, at most
+        later at this site, gets the same. If a host refuses its sliver, others are tried, at most
         ``placement.retries``. A bare-metal sliver is created on its node or not at all.
 
         :param slivers: those that the plan was made for.
@@ -517,7 +517,7 @@ class HandlerProcessor:
     def find_unexpected(self, expected: Collection[str]) -> Findings:
         """Return what carries the site's stamp and belongs to none of these slivers: a sweep's dry run.
 
-        Nothing is changed, but the dry run is kept in ``state_dir``, for :meth:`sweep`. What another
+        Nothing is changed, but the dry run is kept in the site's state, for :meth:`sweep`. What another
         site stamped is not found; what is being worked on, or cannot be removed safely, is left alone.
 
         :param expected: the ids of all slivers that shall exist, of every resource type.
@@ -700,7 +700,7 @@ class HandlerProcessor:
     def history(self, sliver: str | None = None) -> tuple[Record, ...]:
         """Return who asked for what at this site, and what came of it, the oldest first.
 
-        What this machine's processes with the same ``state_dir`` began is there, as far back as
+        What processes that share the site's state began is there, as far back as
         ``history`` of site.yaml allows; plans and probes are not.
 
         :param sliver: the id of a sliver, or ``host/device``, ``host/link``; all if absent.
@@ -931,7 +931,7 @@ class HandlerProcessor:
     def steps_under_way(self, sliver: str) -> tuple[StepNote, ...]:
         """Return the steps so far of the operation that is under way on a sliver, in any process.
 
-        Empty if there is none. Processes share what has the same ``state_dir``.
+        Empty if there is none. Those are meant that share the site's state.
         """
         _refuse_other(sliver, str)
         return self._notes.of(sliver)

@@ -23,6 +23,7 @@
     history      history: who asked for what, and what came of it
     explain      explain: the classes of errors
     sweep        sweep
+    state        state: the tables of a shared state; moving the state
     adoption     adopt: slivers that others made
     migrate      fabric_am's configuration -> site.yaml
     running      waiting for outcomes, interrupts, exit codes

@@ -40,9 +40,7 @@ directory of such files, or - for standard input.
 """
 _FILES_OR_IDS = f"""{_FILES}What has no "/" and does not end in .yaml, .yml or .json is an id.
 """
-_LOOK_AT_IT = (
-    "probe the sliver that it names, and delete the file when the sliver is as it should be"
-)
+_LOOK_AT_IT = "probe the sliver that it names, and remove it when the sliver is as it should be"
 TO_DO = 4
 """Exit code of ``plan --exit-code`` if there is something to do."""
 _words = partial(click.argument, nargs=-1, required=True, callback=_stdin_once)

@@ -8,7 +8,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -536,7 +536,7 @@ def _postgres_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
         raise ValueError("must be postgresql://[user@]host[:port]/database")
-    if parts.password or "password=" in parts.query:
+    if parts.password or "password" in parse_qs(parts.query):
         raise ValueError("must have no password: put it into ~/.pgpass, or name ?passfile=FILE")
     return text
 

@@ -334,6 +334,20 @@ def test_what_libvirt_refuses_is_told_in_its_words(driver, api):
     assert refused.value.__cause__ is error
 
 
+@pytest.mark.parametrize(("times", "made"), [(2, True), (9, False)])
+def test_a_network_is_started_again_if_a_link_of_others_went_meanwhile(driver, api, times, made):
+    words = "internal error: … dnsmasq: failed to find list of interfaces: No such device"
+    error = libvirt.libvirtError(words)
+    error.err = (1, libvirt.VIR_FROM_NETWORK, words)
+    api.calls.create.side_effect = [*[error] * times, None]
+    if made:
+        driver.create_port("s1", "nic1", "dhcp", ANY)
+    else:
+        with pytest.raises(DriverError, match="failed to find list of interfaces"):
+            driver.create_port("s1", "nic1", "dhcp", ANY)
+    assert api.networks[0].active == made
+
+
 # --- entries and leases
 
 

@@ -72,6 +72,33 @@ def test_what_is_neither_path_nor_name_is_refused_in_words(python: str) -> None:
         Host(python=python)
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"url": "mysql://h/d"}, "must be postgresql://"),
+        ({"url": "postgresql://h"}, "must be postgresql://"),
+        ({"url": "postgresql://u:secret@h/d"}, "must have no password"),
+        ({"url": "postgresql://u@h/d?password=secret"}, "must have no password"),
+        ({"url": "postgresql://u@h/d?passw%6frd=secret"}, "must have no password"),
+        ({"url": "postgresql://u@h/d", "lease": 0}, "greater than or equal to 1"),
+        ({}, "Field required"),
+    ],
+)
+def test_a_database_of_the_state_that_cannot_be_is_refused(
+    settings: dict[str, object], why: str
+) -> None:
+    with pytest.raises(ValidationError, match=why) as refused:
+        Site.model_validate({"site": "TEST", "state_database": settings})
+    assert "secret" not in str(refused.value)
+
+
+def test_a_database_of_the_state_may_name_a_file_of_passwords() -> None:
+    database = {"url": "postgresql://u@h/d?passfile=/etc/pgpass&sslmode=verify-full"}
+    site = Site.model_validate({"site": "TEST", "state_database": database})
+    assert site.state_database
+    assert site.state_database.lease == 5
+
+
 class AcmeSettings(Frozen):
     key_file: LocalPath
 

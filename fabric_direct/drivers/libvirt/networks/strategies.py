@@ -31,6 +31,11 @@ from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, Not
 from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
 from fabric_direct.site.addresses import host_address, host_address6
 
+_LINK_WENT = "failed to find list of interfaces"
+"""What dnsmasq says at its start if a link of the machine goes while it lists them."""
+_STARTS = 5
+"""How often a network is started then."""
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkHost:
@@ -153,6 +158,14 @@ class FlatDhcp:
                 why=f"link {bridge} exists already and is not ours",
                 remedy="remove it, or give the network another bridge in site.yaml",
             )
+        for _ in range(_STARTS - 1):
+            try:
+                network.create()
+            except libvirt.libvirtError as error:
+                if _LINK_WENT not in str(error):
+                    raise
+            else:
+                return
         network.create()
 
     def _bridge_name(self) -> str:
