@@ -42,8 +42,8 @@ def calls() -> Iterator[Calls]:
 def test_a_tap_stays_until_it_is_removed_by_its_alias(calls: Calls) -> None:
     make, remove = ("make", "fdt0", "ours", 1400), ("remove", "fdt0", "ours")
 
-    assert calls(make, make, ("taps",)) == {"fdt0": ["ours", False]}
-    assert calls(("remove", "fdt0", "another's"), ("taps",)) == {"fdt0": ["ours", False]}
+    assert calls(make, make, ("taps",)) == {"fdt0": ["ours", False, True]}
+    assert calls(("remove", "fdt0", "another's"), ("taps",)) == {"fdt0": ["ours", False, True]}
     assert calls(remove, remove, ("taps",)) == {}
 
 

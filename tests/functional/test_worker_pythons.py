@@ -136,7 +136,7 @@ class TestEachVersion:
         name, alias = f"fdt{os.getpid() % 10**8}", "größe"
         host.call("taps.make", timeout=LIMIT, name=name, alias=alias, mtu=1400)
         try:
-            assert host.call("taps.taps", timeout=LIMIT)[name] == [alias, False]
+            assert host.call("taps.taps", timeout=LIMIT)[name] == [alias, False, True]
         finally:
             host.call("taps.remove", timeout=LIMIT, name=name, alias=alias)
         assert name not in host.call("taps.taps", timeout=LIMIT)

@@ -81,6 +81,34 @@ def test_a_tap_that_is_gone_is_named_and_made_anew(
     assert [held.enabled for held in driver.all_ports()] == [True]
 
 
+def test_a_tap_that_is_set_down_is_off_and_set_up_again(
+    driver: LibvirtNetwork, kernel: dict[str, Path]
+) -> None:
+    driver.create_port("vm-1", "nic", "sw1", ANY)
+    (kernel["t1"] / "flags").write_text("0x102")
+
+    assert driver.find_port("vm-1", "nic") is None
+    assert [held.enabled for held in driver.ports("vm-1")] == [False]
+    driver.create_port("vm-1", "nic", "sw1", ANY)
+    assert (kernel["t1"] / "flags").read_text() == "0x103"
+
+
+def test_a_switch_that_takes_a_new_tap_and_undoes_its_flags_is_outlasted(
+    driver: LibvirtNetwork, kernel: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overwritten = iter(["0x102"])
+
+    def meanwhile(_seconds: float) -> None:
+        for flags in overwritten:
+            (kernel["t1"] / "flags").write_text(flags)
+
+    monkeypatch.setattr(agent.time, "sleep", meanwhile)
+
+    driver.create_port("vm-1", "nic", "sw1", ANY)
+
+    assert (kernel["t1"] / "flags").read_text() == "0x103"
+
+
 def test_a_tap_is_down_while_no_domain_has_it(
     driver: LibvirtNetwork, kernel: dict[str, Path]
 ) -> None:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Dict, Optional, Tuple
 
@@ -15,16 +16,21 @@ TUN = "/dev/net/tun"
 _TUNSETIFF, _TUNSETPERSIST = 0x400454CA, 0x400454CB  # include/uapi/linux/if_tun.h, as below
 _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
 _IFF_UP = 0x1  # include/uapi/linux/if.h
+_LOOKS, _LOOK = 10, 0.02
+"""How often a new tap is looked at until it is up for good, and the seconds between two looks."""
 
 
-def taps() -> Dict[str, Tuple[str, bool]]:
-    """Return for each tap its alias, and whether a virtual machine has it, by its name."""
+def taps() -> Dict[str, Tuple[str, bool, bool]]:
+    """Return for each tap its alias, whether a virtual machine has it, and whether it is set up."""
     links = filter(_is_tap, sysfs.names(f"{sysfs.SYS}/class/net"))
-    return {link: (_read(link, "ifalias"), _has_carrier(link)) for link in links}
+    return {link: (_read(link, "ifalias"), _has_carrier(link), _is_up(link)) for link in links}
 
 
 def make(name: str, alias: str, mtu: Optional[int]) -> None:
-    """Make a tap, which stays, or complete one that was begun.
+    """Make a tap, which stays, or complete one that was begun, and set it up.
+
+    A switch that takes a new tap for its port sets it promiscuous: Open vSwitch reads the link's flags
+    and writes all of them, and what was set in between is lost. So the tap is looked at for a moment.
 
     :raises FileExistsError: if a link of its name is no tap, or carries another alias.
     """
@@ -35,7 +41,11 @@ def make(name: str, alias: str, mtu: Optional[int]) -> None:
         _persist(name, 1)
     _write(name, "ifalias", alias)
     _write(name, "mtu", str(mtu or 1500))
-    _write(name, "flags", hex(int(_read(name, "flags"), 16) | _IFF_UP))
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_LOOK)
+        if not _is_up(name):
+            _write(name, "flags", hex(_flags(name) | _IFF_UP))
 
 
 def remove(name: str, alias: str) -> None:
@@ -43,7 +53,7 @@ def remove(name: str, alias: str) -> None:
 
     :raises OSError: if a virtual machine has it (EBUSY).
     """
-    if taps().get(name, ("", False))[0] == alias:
+    if taps().get(name, ("",))[0] == alias:
         _persist(name, 0)
 
 
@@ -59,6 +69,14 @@ def _persist(name: str, stay: int) -> None:
 
 def _is_tap(link: str) -> bool:
     return _path(link, "tun_flags").exists()
+
+
+def _is_up(link: str) -> bool:
+    return bool(_flags(link) & _IFF_UP)
+
+
+def _flags(link: str) -> int:
+    return int(_read(link, "flags"), 16)
 
 
 def _has_carrier(link: str) -> bool:

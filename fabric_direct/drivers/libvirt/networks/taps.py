@@ -120,15 +120,15 @@ class Taps:
     def ports(self, sliver_id: str | None = None) -> tuple[Port, ...]:
         """Return the ports of a sliver, or of all, on this host.
 
-        One that lacks its tap is off, one whose tap no domain has is down.
+        One that lacks its tap, or whose tap is set down, is off; one whose tap no domain has is down.
         """
         held = tuple(tap for tap in self._rows() if sliver_id in {None, tap.sliver})
         there = self._there() if held else {}
         return tuple(self._as_it_is(tap, there.get(tap.name)) for tap in held)
 
-    def _as_it_is(self, tap: Tap, found: tuple[str, bool] | None) -> Port:
-        alias, taken = found or ("", False)
-        return replace(tap.port(), enabled=alias == self._alias(tap), down=not taken)
+    def _as_it_is(self, tap: Tap, found: tuple[str, bool, bool] | None) -> Port:
+        alias, taken, up = found or ("", False, False)
+        return replace(tap.port(), enabled=up and alias == self._alias(tap), down=not taken)
 
     def remove(self, sliver_id: str, component: str) -> None:
         """Remove the tap of a NIC, and release its port.
@@ -156,8 +156,8 @@ class Taps:
     def _rows(self) -> tuple[Tap, ...]:
         return tuple(tap for tap in self._all() if tap.host == self._host)
 
-    def _there(self) -> dict[str, tuple[str, bool]]:
-        """Return alias and use of each tap of the host."""
+    def _there(self) -> dict[str, tuple[str, bool, bool]]:
+        """Return of each tap of the host its alias, and whether it is used, and set up."""
         return {name: tuple(each) for name, each in self._call("taps.taps").items()}
 
     def _alias(self, tap: Tap) -> str:
