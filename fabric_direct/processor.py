@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from inspect import iscoroutinefunction
@@ -50,7 +50,17 @@ from fabric_direct.operations.operation_future import OperationFuture
 from fabric_direct.operations.operations import Operations
 from fabric_direct.operations.outcomes import failed, report, status_of
 from fabric_direct.operations.progress import Progress, telling
-from fabric_direct.operations.saved_plan import PlannedSliver, SavedPlan
+from fabric_direct.operations.requests import (
+    SWEEP,
+    ActionRequest,
+    AdoptionRequest,
+    ChangeRequest,
+    LookRequest,
+    OperationRequest,
+    PlanRequest,
+    RecoveryRequest,
+)
+from fabric_direct.operations.saved_plan import SavedPlan
 from fabric_direct.operations.whole_cards import with_whole_cards
 from fabric_direct.placement.placer import NodePlacement, Placement
 from fabric_direct.placement.plan import BuildPlan, Explanation
@@ -82,32 +92,26 @@ _PLANNED = (None, Operation.CREATE, Operation.MODIFY, Operation.DELETE, Operatio
 
 @dataclass
 class _Invocation:
-    operation: Operation
-    sliver: SliverRef
-    work: Callable[[Deadline], Outcome]
-    future: OperationFuture
+    request: OperationRequest
     told: bool = True
     """Whether somebody asked for it, and is told of its outcome."""
-    action: str = ""
-    """The operational action, or how else it came to be; for the audit trail."""
-    swept: bool = False
-    """Whether it may only run if nothing was begun on the sliver since the dry run of a sweep."""
-    after: "Collection[Future[Outcome]]" = ()
-    """What it begins after, whatever comes of it."""
+    before: "Mapping[str, Future[Outcome]]" = field(default_factory=dict)
+    """The same operation on other slivers, by their ids: it begins after these have ended, and is
+    carried out only if they were done."""
+    future: OperationFuture = field(default_factory=OperationFuture)
     context: Context = field(default_factory=copy_context)
     """The context of the caller, for the threads of the operation: its logs can tell whose it is."""
 
+    @property
+    def operation(self) -> Operation:
+        return self.request.operation
 
-@dataclass(frozen=True)
-class _Batched:
-    """An operation that is begun only if the same was done on other slivers."""
+    @property
+    def sliver(self) -> SliverRef:
+        return self.request.sliver
 
-    operation: Operation
-    sliver: SliverRef
-    work: Callable[[Deadline], Outcome]
-    before: "Mapping[str, Future[Outcome]]"
-
-    def run(self, deadline: Deadline) -> Outcome:
+    def refuse_undone(self) -> None:
+        """Raise Conflict if an operation was not done that must be first."""
         undone = [name for name, future in self.before.items() if not _is_done(future)]
         if undone:
             raise Conflict(
@@ -115,7 +119,6 @@ class _Batched:
                 why=f"{self.operation} of {', '.join(undone)} was not done, which must be first",
                 remedy="mend that, and ask for both again",
             )
-        return self.work(deadline)
 
 
 def _is_done(future: "Future[Outcome]") -> bool:
@@ -232,12 +235,12 @@ class HandlerProcessor:
     def create(self, sliver: Sliver) -> OperationFuture:
         """Create the sliver, or make sure that it exists as requested."""
         _refuse_other(sliver, Sliver)
-        return self._submit(Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d))
+        return self._submit(ChangeRequest(operation=Operation.CREATE, sliver=sliver))
 
     def modify(self, sliver: Sliver) -> OperationFuture:
         """Change the existing sliver into the requested one; components are matched by their id."""
         _refuse_other(sliver, Sliver)
-        return self._submit(Operation.MODIFY, sliver, lambda d: self._operations.modify(sliver, d))
+        return self._submit(ChangeRequest(operation=Operation.MODIFY, sliver=sliver))
 
     def reconcile(self, sliver: SliverRef) -> OperationFuture:
         """Make the sliver again what its stamp says, whatever others have changed.
@@ -245,29 +248,24 @@ class HandlerProcessor:
         It is done if nothing differs afterwards; what cannot be repaired is named, and not touched.
         A server that somebody stopped stays so. No volume or network is removed, and no device cleaned.
         """
-        return self._submit(
-            Operation.RECONCILE, sliver, lambda d: self._operations.reconcile(sliver, d)
-        )
+        return self._by_reference(Operation.RECONCILE, sliver)
 
     def delete(self, sliver: SliverRef) -> OperationFuture:
         """Delete everything with the stamp of the sliver, and verify that it is gone."""
-        return self._submit(Operation.DELETE, sliver, lambda d: self._operations.delete(sliver, d))
+        return self._by_reference(Operation.DELETE, sliver)
 
     def probe(self, sliver: SliverRef) -> OperationFuture:
         """Read the sliver from the substrate; compare it, unless only a reference is given."""
-        return self._submit(Operation.PROBE, sliver, lambda d: self._operations.probe(sliver, d))
+        return self._by_reference(Operation.PROBE, sliver)
 
     def poa(
         self, sliver: SliverRef, action: str, data: dict[str, Any] | None = None
     ) -> OperationFuture:
         """Carry out an operational action; its result is the ``data`` of the outcome."""
+        _refuse_other(sliver, SliverRef)
         _refuse_other(action, str)
         values = dict(_mapping(data))
-
-        def work(deadline: Deadline) -> Outcome:
-            return self._operations.act(sliver, action, values, deadline)
-
-        return self._put(_Invocation(Operation.POA, sliver, work, OperationFuture(), action=action))
+        return self._submit(ActionRequest(sliver=sliver, action=action, data=values))
 
     def adopt(self, wanted: Adoption | ServiceAdoption, *, plan: bool = False) -> OperationFuture:
         """Stamp a sliver that others made, so that it is found, changed and deleted from then on.
@@ -281,7 +279,7 @@ class HandlerProcessor:
         _refuse_other(wanted, Adoption, ServiceAdoption)
         operation = Operation.PLAN if plan else Operation.ADOPT
         return self._submit(
-            operation, wanted.sliver, lambda d: self._operations.adopt(wanted, d, plan=plan)
+            AdoptionRequest(operation=operation, sliver=wanted.sliver, wanted=wanted)
         )
 
     def strangers(self, prefix: str = "") -> tuple[FoundServer, ...]:
@@ -320,9 +318,7 @@ class HandlerProcessor:
             )
         by_reference = operation in {Operation.DELETE, Operation.RECONCILE}
         _refuse_other(sliver, SliverRef if by_reference else Sliver)
-        return self._submit(
-            Operation.PLAN, sliver, lambda d: self._operations.plan(sliver, operation, d)
-        )
+        return self._submit(PlanRequest(sliver=sliver, planned=operation))
 
     # --- many at once
 
@@ -338,8 +334,10 @@ class HandlerProcessor:
         slivers = tuple(slivers)
         for sliver in slivers:
             _refuse_other(sliver, Sliver)
-        work, after = self._operations.create, needs(slivers)
-        return self._put_all(Operation.CREATE, slivers, work, after)
+        return self._put_all(
+            [ChangeRequest(operation=Operation.CREATE, sliver=sliver) for sliver in slivers],
+            needs(slivers),
+        )
 
     def carry_out(self, plan: SavedPlan) -> list[OperationFuture]:
         """Create, or modify, the slivers of a saved plan as it says, and do nothing else.
@@ -358,20 +356,14 @@ class HandlerProcessor:
         for future in [self.plan(sliver) for sliver in slivers]:
             outcome = future.result()
             planned[outcome.sliver.id].refuse_other(outcome)
-
-        def work(sliver: SliverRef, deadline: Deadline) -> Outcome:
-            return self._as_planned(sliver, deadline, planned[sliver.id])
-
         creates = plan.operation is Operation.CREATE
-        after = needs(slivers) if creates else {sliver.id: () for sliver in slivers}
-        return self._put_all(plan.operation, slivers, work, after)
-
-    def _as_planned(
-        self, sliver: SliverRef, deadline: Deadline, expected: PlannedSliver
-    ) -> Outcome:
-        if expected.operation == "create":
-            return self._operations.create(sliver, deadline, expected=expected)
-        return self._operations.modify(sliver, deadline, expected)
+        return self._put_all(
+            [
+                ChangeRequest(operation=plan.operation, sliver=sliver, expected=planned[sliver.id])
+                for sliver in slivers
+            ],
+            needs(slivers) if creates else {sliver.id: () for sliver in slivers},
+        )
 
     def delete_all(self, slivers: Sequence[SliverRef]) -> list[OperationFuture]:
         """Delete several slivers, each after those that name it or are stitched to it.
@@ -383,38 +375,29 @@ class HandlerProcessor:
         """
         return self._delete_all(slivers)
 
-    def _delete_all(
-        self, slivers: Sequence[SliverRef], *, swept: bool = False
-    ) -> list[OperationFuture]:
+    def _delete_all(self, slivers: Sequence[SliverRef], action: str = "") -> list[OperationFuture]:
         slivers = tuple(slivers)
         for sliver in slivers:
             _refuse_other(sliver, SliverRef)
         needed = needs(slivers, self._queries.needs(slivers))
         users = {s.id: [u for u, names in needed.items() if s.id in names] for s in slivers}
-        work = self._operations.delete
-        return self._put_all(Operation.DELETE, slivers, work, users, swept=swept)
+        return self._put_all(
+            [
+                OperationRequest(operation=Operation.DELETE, sliver=s, action=action)
+                for s in slivers
+            ],
+            users,
+        )
 
-    def _put_all(
-        self,
-        operation: Operation,
-        slivers: Sequence[SliverRef],
-        work: Callable[[SliverRef, Deadline], Outcome],
-        after: Needs,
-        *,
-        swept: bool = False,
-    ) -> list[OperationFuture]:
+    def _put_all(self, requests: Sequence[OperationRequest], after: Needs) -> list[OperationFuture]:
         """Put an operation on each sliver in line, to begin after it was done on others."""
-        futures = {sliver.id: OperationFuture() for sliver in slivers}
+        futures = {request.sliver.id: OperationFuture() for request in requests}
         with self._queue.lock:  # nothing of another batch comes between: no two wait for each other
-            for sliver in slivers:
-                before = {name: futures[name] for name in after[sliver.id]}
-                run = _Batched(operation, sliver, partial(work, sliver), before).run
-                action = "sweep" if swept else ""
-                each = _Invocation(
-                    operation, sliver, run, futures[sliver.id], action=action, swept=swept
-                )
-                self._put(replace(each, after=before.values()))
-        return [futures[sliver.id] for sliver in slivers]
+            for request in requests:
+                sliver = request.sliver.id
+                before = {name: futures[name] for name in after[sliver]}
+                self._put(_Invocation(request, before=before, future=futures[sliver]))
+        return [*futures.values()]
 
     def hosts(self) -> tuple[HostState, ...]:
         """Return the hosts that answer, as placement sees them: without what is in use or claimed.
@@ -507,7 +490,7 @@ class HandlerProcessor:
                 end(sliver.id)
 
         future = self._submit(
-            Operation.CREATE, sliver, lambda d: self._operations.create(sliver, d, planned)
+            ChangeRequest(operation=Operation.CREATE, sliver=sliver, placement=planned)
         )
         future.add_done_callback(end_claim)
         return future
@@ -549,7 +532,7 @@ class HandlerProcessor:
             }
             errors = {t: error for t, error in tried.items() if isinstance(error, Exception)}
             kept = tuple(LeftAlone(what=str(t), why=str(error)) for t, error in errors.items())
-            return Sweep(found, self._delete_all(found.slivers(), swept=True), kept)
+            return Sweep(found, self._delete_all(found.slivers(), SWEEP), kept)
 
     def _remove_nobodys(self, sweeper: Sweeper, thing: FoundResource) -> None:
         self._noted("remove", str(thing), "sweep", partial(sweeper.remove_nobodys, thing))
@@ -757,26 +740,21 @@ class HandlerProcessor:
                     self._put(self._second_look(look, told=False))
 
     def _second_look(self, look: PendingLook, *, told: bool) -> _Invocation:
-        work = partial(self._operations.delete.look_again, look)
-        return _Invocation(
-            Operation.DELETE,
-            look.sliver,
-            work,
-            OperationFuture(),
-            told,
-            f"look at {look.host} again",
-        )
+        request = LookRequest(sliver=look.sliver, look=look, action=f"look at {look.host} again")
+        return _Invocation(request, told)
 
     def _recover(self, entry: Unfinished, *, undo: bool, told: bool = True) -> OperationFuture:
         return self._put(self._recovery(entry, undo=undo, told=told))
 
     def _recovery(self, entry: Unfinished, *, undo: bool, told: bool) -> _Invocation:
-        def work(deadline: Deadline) -> Outcome:
-            return self._operations.recover(entry, deadline, undo=undo)
-
-        ref = SliverRef(id=entry.sliver["id"], type=entry.sliver["type"])
-        action = "recover --undo" if undo else "recover"
-        return _Invocation(entry.operation, ref, work, OperationFuture(), told, action)
+        request = RecoveryRequest(
+            operation=entry.operation,
+            sliver=SliverRef(id=entry.sliver["id"], type=entry.sliver["type"]),
+            action="recover --undo" if undo else "recover",
+            entry=entry,
+            undo=undo,
+        )
+        return _Invocation(request, told)
 
     # --- metrics
 
@@ -846,13 +824,14 @@ class HandlerProcessor:
             self._closed, pending = True, dict(self._pending)
         return tuple(i.sliver.ref() for future, i in pending.items() if future.cancel())
 
-    def _submit(
-        self, operation: Operation, sliver: SliverRef, work: Callable[[Deadline], Outcome]
-    ) -> OperationFuture:
-        return self._put(_Invocation(operation, sliver, work, OperationFuture()))
+    def _by_reference(self, operation: Operation, sliver: SliverRef) -> OperationFuture:
+        _refuse_other(sliver, SliverRef)
+        return self._submit(OperationRequest(operation=operation, sliver=sliver))
+
+    def _submit(self, request: OperationRequest) -> OperationFuture:
+        return self._put(_Invocation(request))
 
     def _put(self, invocation: _Invocation) -> OperationFuture:
-        _refuse_other(invocation.sliver, SliverRef)
         with self._queue.lock:
             self._refuse_closed()
             self._pending[invocation.future] = invocation
@@ -873,7 +852,8 @@ class HandlerProcessor:
         if invocation.future.cancelled():
             invocation.future.set_running_or_notify_cancel()
             return False
-        _when_done(invocation.after, lambda: self._invocations.submit(self._run, invocation))
+        begun_after = invocation.before.values()
+        _when_done(begun_after, lambda: self._invocations.submit(self._run, invocation))
         return True
 
     def _run(self, invocation: _Invocation) -> None:
@@ -889,10 +869,11 @@ class HandlerProcessor:
 
     def _invoke(self, invocation: _Invocation) -> Outcome:
         operation, sliver = invocation.operation.value, invocation.sliver
+        action = invocation.request.action
         with (
             outside(),
             about(operation=operation, sliver=sliver.id),
-            span(operation, sliver=sliver.id, type=sliver.type, action=invocation.action) as traced,
+            span(operation, sliver=sliver.id, type=sliver.type, action=action) as traced,
             self._interruption.applies(),
         ):
             outcome = self._recorded(invocation)
@@ -949,7 +930,7 @@ class HandlerProcessor:
         """Note in the audit trail that an operation begins, unless it only reads."""
         if invocation.operation in _READING:
             return None
-        sliver, action = invocation.sliver, invocation.action
+        sliver, action = invocation.sliver, invocation.request.action
         return self._trail.begin(invocation.operation, sliver.id, kind=sliver.type, action=action)
 
     def _noted(self, operation: str, subject: str, action: str, work: Callable[[], T]) -> T:
@@ -974,12 +955,16 @@ class HandlerProcessor:
     def _work(self, invocation: _Invocation) -> Outcome:
         limit, unanswered = self._limit(invocation.operation), self.site.limits.unanswered
         if invocation.operation in _READING:
-            return invocation.work(Deadline.within(limit))
+            return self._carry_out(invocation, Deadline.within(limit))
         self._undo_late(invocation)
         with self._sliver_locked(invocation):
             self._end_dry_run(invocation)
             with self._notes.kept(invocation.sliver.id):
                 return self._keep_late(invocation, Deadline.within(limit, unanswered))
+
+    def _carry_out(self, invocation: _Invocation, deadline: Deadline) -> Outcome:
+        invocation.refuse_undone()
+        return self._operations.carry_out(invocation.request, deadline)
 
     def _end_dry_run(self, invocation: _Invocation) -> None:
         """End what a sweep's dry run found of the sliver: it is about to change.
@@ -987,7 +972,7 @@ class HandlerProcessor:
         :raises Refused: if this is the sweep, and another operation has begun since.
         """
         untouched = self._dry_runs.end(invocation.sliver.id)
-        if invocation.swept and not untouched:
+        if invocation.request.swept and not untouched:
             raise Refused(
                 f"sliver {invocation.sliver.id} was not swept",
                 why="another operation on it was begun after the dry run",
@@ -1014,7 +999,7 @@ class HandlerProcessor:
     def _keep_late(self, invocation: _Invocation, deadline: Deadline) -> Outcome:
         self._recall(invocation.sliver.id)
         with self._late.kept(invocation.operation, invocation.sliver.id, deadline):
-            outcome = invocation.work(deadline)
+            outcome = self._carry_out(invocation, deadline)
         if at := until(deadline.late()):
             attempt(self._journal.expect, invocation.sliver.id, at)
         self._watch(outcome, deadline)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from fabric_direct.calls.deadline import Deadline
+from fabric_direct.model import Operation, Outcome, SliverRef
 from fabric_direct.operations.act import Act
 from fabric_direct.operations.adopt import Adopt
 from fabric_direct.operations.create import Create
@@ -14,6 +16,15 @@ from fabric_direct.operations.probe import Probe
 from fabric_direct.operations.progress import Progress
 from fabric_direct.operations.reconcile import Reconcile
 from fabric_direct.operations.recover import Recover
+from fabric_direct.operations.requests import (
+    ActionRequest,
+    AdoptionRequest,
+    ChangeRequest,
+    LookRequest,
+    OperationRequest,
+    PlanRequest,
+    RecoveryRequest,
+)
 from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.operations.site_queries import SiteQueries
 from fabric_direct.operations.sliver_ids import SliverIds
@@ -52,3 +63,34 @@ class Operations:
         self.plan = Plan(hosts, ids, stitches)
         self.act = Act(hosts, ids)
         self.queries = SiteQueries(hosts, ids, stitches)
+        self._on_all_of_it: dict[Operation, Callable[[SliverRef, Deadline], Outcome]] = {
+            Operation.DELETE: self.delete,
+            Operation.PROBE: self.probe,
+            Operation.RECONCILE: self.reconcile,
+        }
+
+    def carry_out(self, request: OperationRequest, deadline: Deadline) -> Outcome:
+        """Do what a request asks for; return what came of it.
+
+        :raises FabricDirectError: as the operation does, before it has changed anything.
+        """
+        operation, sliver = request.operation, request.sliver
+        match request:
+            case ChangeRequest(placement=placement, expected=expected):
+                if operation is Operation.CREATE:
+                    outcome = self.create(sliver, deadline, placement, expected)
+                else:
+                    outcome = self.modify(sliver, deadline, expected)
+            case ActionRequest(action=action, data=data):
+                outcome = self.act(sliver, action, data, deadline)
+            case AdoptionRequest(wanted=wanted):
+                outcome = self.adopt(wanted, deadline, plan=operation is Operation.PLAN)
+            case PlanRequest(planned=planned):
+                outcome = self.plan(sliver, planned, deadline)
+            case RecoveryRequest(entry=entry, undo=undo):
+                outcome = self.recover(entry, deadline, undo=undo)
+            case LookRequest(look=look):
+                outcome = self.delete.look_again(look, deadline)
+            case _:
+                outcome = self._on_all_of_it[operation](sliver, deadline)
+        return outcome
