@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from inspect import iscoroutinefunction
@@ -99,6 +99,7 @@ class _Invocation:
     """The same operation on other slivers, by their ids: it begins after these have ended, and is
     carried out only if they were done."""
     future: OperationFuture = field(default_factory=OperationFuture)
+    interruption: Interruption = field(default_factory=Interruption)
     context: Context = field(default_factory=copy_context)
     """The context of the caller, for the threads of the operation: its logs can tell whose it is."""
 
@@ -835,7 +836,8 @@ class HandlerProcessor:
         with self._queue.lock:
             self._refuse_closed()
             self._pending[invocation.future] = invocation
-            invocation.future.in_line(invocation.sliver.id, self._threads)
+            invocation.interruption = self._interruption.part()
+            invocation.future.in_line(invocation.sliver.id, self._threads, invocation.interruption)
             self._queue.put(invocation.sliver.id, lambda: self._begin(invocation))
         invocation.future.add_done_callback(self._forget)
         return invocation.future
@@ -874,7 +876,7 @@ class HandlerProcessor:
             outside(),
             about(operation=operation, sliver=sliver.id),
             span(operation, sliver=sliver.id, type=sliver.type, action=action) as traced,
-            self._interruption.applies(),
+            invocation.interruption.applies(),
         ):
             outcome = self._recorded(invocation)
             self._settle_looks(outcome)
@@ -988,7 +990,8 @@ class HandlerProcessor:
         self._recall(sliver)
         owed = self._owed.pop(sliver, None) if self._late.settle(sliver) else None
         if owed and invocation.told and invocation.operation is not Operation.DELETE:
-            self._invoke(self._recovery(owed, undo=True, told=False))
+            undoing = self._recovery(owed, undo=True, told=False)
+            self._invoke(replace(undoing, interruption=invocation.interruption))
 
     def _recall(self, sliver: str) -> None:
         """Take over what another process asked for the sliver and may still take effect."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from weakref import WeakSet
 
 from fabric_direct.calls import forks, metrics
 from fabric_direct.calls.fence import refuse_lost
@@ -95,10 +96,21 @@ class Interruption:
         self.begun = threading.Event()
         """Set when they were."""
         self._waiting: set[Call[Any]] = set()
+        self._parts = WeakSet[Interruption]()
+
+    def part(self) -> "Interruption":
+        """Return a request to some of them alone, which this one implies."""
+        part = Interruption()
+        self._parts.add(part)
+        if self.begun.is_set():
+            part.begin()
+        return part
 
     def begin(self) -> None:
         """Ask them to; may be called by the handler of a signal."""
         self.begun.set()
+        for part in tuple(self._parts):
+            part.begin()
         for call in tuple(self._waiting):
             call.interrupt()
 

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from threading import get_ident
 from typing import Any
 
+from fabric_direct.calls.deadline import Interruption
 from fabric_direct.errors import Conflict
 from fabric_direct.model import Outcome
 
@@ -20,13 +21,28 @@ class OperationFuture(Future[Outcome]):
         """Make one that is pending."""
         super().__init__()
         self._sliver, self._busy = "", dict[int, str]()
+        self._interruption = Interruption()
 
-    def in_line(self, sliver: str, busy: dict[int, str]) -> None:
+    def in_line(self, sliver: str, busy: dict[int, str], interruption: Interruption) -> None:
         """Note that the operation waits for others on its sliver.
 
         :param busy: the slivers on which threads carry out operations, by the thread.
+        :param interruption: what interrupts it.
         """
-        self._sliver, self._busy = sliver, busy
+        self._sliver, self._busy, self._interruption = sliver, busy, interruption
+
+    def interrupt(self) -> bool:
+        """Cancel the operation; if it has begun, begin no further step of it.
+
+        One that has begun ends as :meth:`HandlerProcessor.interrupt
+        <fabric_direct.HandlerProcessor.interrupt>` says. Others, also later ones on its sliver, go on.
+
+        :returns: whether it was cancelled. False: :meth:`result` has its outcome.
+        """
+        if self.cancel():
+            return True
+        self._interruption.begin()
+        return False
 
     def result(self, timeout: float | None = None) -> Outcome:
         """Return the outcome; wait for it at most ``timeout`` seconds.

@@ -77,7 +77,8 @@ class Calls:
         """Those that were begun after the interruption; None without one."""
 
     def begin(self, method: str) -> None:
-        if interruption() not in {None, self._processor._interruption}:
+        ours = self._processor._interruption
+        if interruption() not in {None, ours, *ours._parts}:
             return  # a call that an earlier processor gave up, and that begins only now
         with self._lock:
             self.all.append(method)

@@ -227,6 +227,48 @@ class TestAProcessor:
         assert "interrupted while waiting for another process" in outcome.error.message
 
 
+class TestOneOperation:
+    def test_ends_and_the_others_go_on(
+        self, processor: HandlerProcessor, vm: MakeVm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held = Held(FakeCompute, "create")
+        with monkeypatch.context() as patch:
+            held.patch(patch)
+            future = processor.create(vm())
+            assert held.reached.wait(60)
+            again = processor.create(vm())
+            cancelled = future.interrupt()
+            outcome = future.result(60)
+
+        assert outcome.error
+        assert (cancelled, outcome.error.kind, outcome.status) == (
+            False,
+            "Interrupted",
+            Status.PARTIAL,
+        )
+        assert again.result(60).ok
+        assert processor.create(vm(id="sliver-2")).result(60).ok
+
+    def test_that_has_not_begun_is_cancelled(
+        self, processor: HandlerProcessor, vm: MakeVm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held = Held(FakeCompute, "create")
+        held.patch(monkeypatch)
+        first, second = processor.create(vm()), processor.delete(vm())
+        assert held.reached.wait(60)
+
+        assert (second.interrupt(), second.cancelled()) == (True, True)
+
+        first.interrupt()
+        assert not first.result(60).ok
+
+    def test_that_has_ended_stays_done(self, processor: HandlerProcessor, vm: MakeVm) -> None:
+        future = processor.create(vm())
+        outcome = future.result(60)
+
+        assert (future.interrupt(), future.result()) == (False, outcome)
+
+
 @pytest.fixture
 def site_path(tmp_path: Path) -> Path:
     path = tmp_path / "site.yaml"
