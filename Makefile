@@ -172,8 +172,10 @@ build/prometheus/usr/bin/prometheus:
 	cd build/prometheus && { apt-get download -q prometheus || { $(SUDO) apt-get update -q && apt-get download -q prometheus; }; }
 	cd build/prometheus && dpkg-deb -x prometheus_*.deb .
 
-test-database: postgresql ## a site's state in a PostgreSQL that is set up here: processes and servers that die (2 min)
-	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider tests/database $(PYTEST_ARGS)
+# Each process of the tests has a server of its own, which is stopped and killed.
+OWN_DATABASES := -n $(shell echo $$(($$(nproc) + 1))) --dist worksteal
+test-database: postgresql ## a site's state in PostgreSQLs that are set up here: processes and servers that die (2 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_DATABASES) tests/database $(PYTEST_ARGS)
 
 test-metrics: .venv/installed build/prometheus/usr/bin/prometheus ## the metrics, dashboard and alerts, with a real Prometheus (20 s)
 	$(PYTHON) -m pytest tests/metrics $(PYTEST_ARGS)

@@ -20,6 +20,8 @@ from tests.absent import absent
 from tests.conftest import FAKE_DRIVERS
 
 LAB = Path(__file__).parents[2] / "labs/postgresql/lab"
+if BESIDE_OTHERS := os.environ.get("PYTEST_XDIST_WORKER"):  # each has a server of its own
+    os.environ["FABRIC_POSTGRESQL"] = str(1 + int(BESIDE_OTHERS.removeprefix("gw")))
 URL = (
     f"postgresql://fabric@127.0.0.1:{45432 + int(os.environ.get('FABRIC_POSTGRESQL', '0'))}/fabric"
 )
@@ -35,11 +37,15 @@ def lab(command: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> str:
+def server() -> Iterator[str]:
     """The URL of a database that this user may do everything in."""
+    if BESIDE_OTHERS and os.geteuid() == 0:
+        subprocess.run([LAB, "up"], check=False, capture_output=True)
     if subprocess.run([LAB, "status"], check=False, capture_output=True).returncode:
         absent(f"no PostgreSQL here: {LAB} up")
-    return URL
+    yield URL
+    if BESIDE_OTHERS and os.geteuid() == 0:
+        lab("down")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
+from fabric_direct.state.postgresql import VERSION
 from fabric_direct.state.site_store import store_of
 from fabric_direct.state.sliver_types import SliverTypes
 from tests.database.slivers import vm
@@ -149,7 +150,7 @@ def test_a_site_that_is_worked_on_is_not_moved(run: Run, site: Site, local: Site
 def test_the_tables_are_made_by_a_command(run: Run, site: Site) -> None:
     again = run("state", "migrate")
     assert again.exit_code == 0
-    assert "of version 0001 already" in again.output
+    assert f"of version {VERSION} already" in again.output
 
 
 def test_a_site_with_files_is_told_what_it_lacks(local: Site, tmp_path: Path) -> None:

@@ -44,15 +44,18 @@ _LATE = {"55P03", "57014"}
 """SQLSTATEs of a lock that was not to be had in time, and of a statement that took too long."""
 
 
-class _Connection(psycopg.Connection[Any]):
+class StateConnection(psycopg.Connection[Any]):
     """A connection that is closed if a statement gets no answer."""
 
     silent = 0.0
     """Seconds after which that is so."""
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Wait for the database."""
+        if timeout is not None:  # for notices, of which there may be none
+            return super().wait(gen, interval, timeout)
         try:
-            return super().wait(gen, interval, timeout or self.silent or None)
+            return super().wait(gen, interval, self.silent or None)
         except psycopg.OperationalError as error:
             # What it says is not known to be of the next statement, or of this one.
             if error.sqlstate is None:
@@ -86,12 +89,12 @@ class Connections:
             pool_pre_ping=True,
         )
 
-    def connect(self) -> "psycopg.Connection[Any]":
+    def connect(self) -> StateConnection:
         """Return a new connection that uses the schema.
 
         :raises psycopg.Error: if it cannot be made.
         """
-        connection = _Connection.connect(**(_USUAL | self._settings | _OURS))
+        connection = StateConnection.connect(**(_USUAL | self._settings | _OURS))
         setting = SQL(
             "SET search_path TO {}; SET statement_timeout TO {}; "
             "SET default_transaction_isolation TO 'read committed'; "

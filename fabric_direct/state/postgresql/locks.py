@@ -108,7 +108,7 @@ class Locks:
     def exclusive(self, name: str, what: str, *, timeout: float) -> Iterator[None]:
         """Hold a lock while the block runs; see :class:`~fabric_direct.state.store.StateStore`."""
         end, taken = time.monotonic() + timeout, list[Hold]()
-        beats = _beats(self._connections, self.lease)
+        beats = beats_of(self._connections, self.lease)
 
         def take() -> bool:
             taken[:] = self._taken(beats, name, what, max(0.0, end - time.monotonic()))
@@ -301,7 +301,8 @@ _all: dict[Connections, Beats] = {}
 forks.in_child(_all.clear)
 
 
-def _beats(connections: Connections, lease: float) -> Beats:
+def beats_of(connections: Connections, lease: float) -> Beats:
+    """Return what tells a database that this process lives."""
     return _all.setdefault(connections, Beats(connections, lease))
 
 
