@@ -31,7 +31,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network bench-network network
 .PHONY: test-ironic test-ironic-share demo-baremetal bench-ironic ironic ironic-down
-.PHONY: test-fabric demo-actor demo-placement test-database postgresql
+.PHONY: test-fabric demo-actor demo-placement test-database test-conductors postgresql
 .PHONY: check test-whole demo-site test-site site worker-built
 
 help: ## this list
@@ -176,6 +176,9 @@ build/prometheus/usr/bin/prometheus:
 OWN_DATABASES := -n $(shell echo $$(($$(nproc) + 1))) --dist worksteal
 test-database: postgresql ## a site's state in PostgreSQLs that are set up here: processes and servers that die (2 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_DATABASES) tests/database $(PYTEST_ARGS)
+
+test-conductors: postgresql ## those of them that are of conductors, and of their queue (1 min)
+	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(OWN_DATABASES) tests/database/test_queue.py tests/database/test_conductors.py $(PYTEST_ARGS)
 
 test-metrics: .venv/installed build/prometheus/usr/bin/prometheus ## the metrics, dashboard and alerts, with a real Prometheus (20 s)
 	$(PYTHON) -m pytest tests/metrics $(PYTEST_ARGS)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from inspect import iscoroutinefunction
-from threading import get_ident
+from threading import Thread, get_ident
 from types import NoneType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fabric_direct.calls import forks, metrics
 from fabric_direct.calls.deadline import Deadline, Interruption
@@ -35,7 +35,7 @@ from fabric_direct.drivers.contract import (
     Server,
 )
 from fabric_direct.engine.run import attempt, attempt_each
-from fabric_direct.errors import Conflict, InvalidSite, Refused
+from fabric_direct.errors import Conflict, InvalidSite, Refused, Unsupported
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.driver_settings import check_driver_settings
 from fabric_direct.handlers.handler import Handler
@@ -66,7 +66,7 @@ from fabric_direct.placement.placer import NodePlacement, Placement
 from fabric_direct.placement.plan import BuildPlan, Explanation
 from fabric_direct.placement.state import HostState
 from fabric_direct.site.config import Site
-from fabric_direct.state.audit_trail import AuditTrail, Record
+from fabric_direct.state.audit_trail import Asker, AuditTrail, Record, asking
 from fabric_direct.state.journal import Journal, Unfinished
 from fabric_direct.state.pending_looks import PendingLook
 from fabric_direct.state.repair_history import Note
@@ -80,6 +80,9 @@ from fabric_direct.upkeep.sweep.dry_runs import DryRuns
 from fabric_direct.upkeep.sweep.findings import Findings, FoundResource, LeftAlone
 from fabric_direct.upkeep.sweep.sweeper import AT_MOST, Sweeper
 from fabric_direct.upkeep.watch import Watcher
+
+if TYPE_CHECKING:
+    from fabric_direct.operations.front import Front
 
 log = logging.getLogger(__name__)
 # A program that does not configure logging does not find the messages on its standard error.
@@ -102,6 +105,8 @@ class _Invocation:
     interruption: Interruption = field(default_factory=Interruption)
     context: Context = field(default_factory=copy_context)
     """The context of the caller, for the threads of the operation: its logs can tell whose it is."""
+    undone: tuple[str, ...] = ()
+    """Slivers of which another process knows that the operation was not done that must be first."""
 
     @property
     def operation(self) -> Operation:
@@ -114,7 +119,7 @@ class _Invocation:
     def refuse_undone(self) -> None:
         """Raise Conflict if an operation was not done that must be first."""
         undone = [name for name, future in self.before.items() if not _is_done(future)]
-        if undone:
+        if undone := [*undone, *self.undone]:
             raise Conflict(
                 f"{self.operation} of {self.sliver.id} was not begun",
                 why=f"{self.operation} of {', '.join(undone)} was not done, which must be first",
@@ -230,6 +235,24 @@ class HandlerProcessor:
         """What is undone before anything else, once the late calls of the sliver have returned."""
         self._operations = Operations(self.site, self._journal, self._steps, self._tell)
         self._hosts, self._queries = self._operations.hosts, self._operations.queries
+        self._front = self._make_front()
+
+    def _make_front(self) -> "Front | None":
+        """Return what has conductors carry out operations, if the site has them."""
+        if self.site.conductors is None or self.site.state_database is None:
+            return None
+        from fabric_direct.operations.front import Front  # noqa: PLC0415 - an extra
+        from fabric_direct.operations.signatures import RequestKeys  # noqa: PLC0415
+        from fabric_direct.state.postgresql.queue import queue_of  # noqa: PLC0415
+
+        return Front(
+            queue_of(self.site.site, self.site.state_database),
+            at_most=self.site.conductors.waiting,
+            patience=self.site.limits.call,
+            keys=RequestKeys(self.site.conductors.key_file),
+            ended=lambda future, outcome: self._invocations.submit(self._answered, future, outcome),
+            tell=self._on_progress,
+        )
 
     # --- operations
 
@@ -393,11 +416,16 @@ class HandlerProcessor:
     def _put_all(self, requests: Sequence[OperationRequest], after: Needs) -> list[OperationFuture]:
         """Put an operation on each sliver in line, to begin after it was done on others."""
         futures = {request.sliver.id: OperationFuture() for request in requests}
-        with self._queue.lock:  # nothing of another batch comes between: no two wait for each other
-            for request in requests:
-                sliver = request.sliver.id
-                before = {name: futures[name] for name in after[sliver]}
-                self._put(_Invocation(request, before=before, future=futures[sliver]))
+        self._put_together(
+            [
+                _Invocation(
+                    request,
+                    before={name: futures[name] for name in after[request.sliver.id]},
+                    future=futures[request.sliver.id],
+                )
+                for request in requests
+            ]
+        )
         return [*futures.values()]
 
     def hosts(self) -> tuple[HostState, ...]:
@@ -484,16 +512,16 @@ class HandlerProcessor:
     def _create_claimed(
         self, sliver: MachineSliver, planned: Placement | None = None
     ) -> OperationFuture:
-        def end_claim(future: "Future[Outcome]") -> None:
-            if not self._late.of(sliver.id):
-                claims = self._hosts.claims
-                end = claims.drop if future.cancelled() else claims.settle
-                end(sliver.id)
+        def drop_claim(future: "Future[Outcome]") -> None:
+            if future.cancelled():
+                self._hosts.claims.drop(sliver.id)
 
         future = self._submit(
-            ChangeRequest(operation=Operation.CREATE, sliver=sliver, placement=planned)
+            ChangeRequest(
+                operation=Operation.CREATE, sliver=sliver, placement=planned, claimed=True
+            )
         )
-        future.add_done_callback(end_claim)
+        future.add_done_callback(drop_claim)
         return future
 
     # --- what nobody expects
@@ -800,9 +828,33 @@ class HandlerProcessor:
         for future in running if wait else ():
             future.cancel()
         if all(future.done() for future in pending):
+            if self._front:
+                self._front.close(and_wait=wait)
             self._invocations.shutdown(wait=wait)
             self._steps.shutdown(wait=wait)
         return all(future.done() for future in pending)
+
+    def leave(self) -> None:
+        """Leave what was asked for to conductors, and refuse new operations.
+
+        It returns once all is posted. What could not be has an outcome that says so; other futures stay
+        pending, and their ``id`` is that of the operation: ``fabric-direct operations show ID``.
+
+        :raises Unsupported: if the site has no conductors.
+        """
+        if self._front is None:
+            raise Unsupported(
+                "nobody goes on with operations when this process ends",
+                why="the site has no conductors",
+                remedy="wait for them, or add conductors to site.yaml",
+            )
+        with self._queue.lock:
+            self._closed = True
+        self._front.leave()
+        self._front.close(and_wait=True)
+        self._invocations.shutdown()
+        with self._queue.lock:
+            self._pending.clear()
 
     def pending(self) -> tuple[SliverRef, ...]:
         """Return the slivers whose operations have not ended, in the order of the requests."""
@@ -823,7 +875,23 @@ class HandlerProcessor:
         self._interruption.begin()
         with self._queue.lock:
             self._closed, pending = True, dict(self._pending)
+        if self._front:
+            return self._give_up(
+                self._front, {i.future.id: i.sliver.ref() for i in pending.values()}
+            )
         return tuple(i.sliver.ref() for future, i in pending.items() if future.cancel())
+
+    def _give_up(self, front: "Front", pending: Mapping[str, SliverRef]) -> tuple[SliverRef, ...]:
+        """Cancel or interrupt what was posted, in a thread: this one may hold any lock."""
+        cancelled = list[SliverRef]()
+
+        def give_up() -> None:
+            cancelled.extend(pending[id_] for id_ in front.cancel(pending, interrupt=True))
+
+        thread = Thread(target=give_up, name="fabric-direct-give-up", daemon=True)
+        thread.start()
+        thread.join(self.site.limits.busy)
+        return tuple(cancelled)
 
     def _by_reference(self, operation: Operation, sliver: SliverRef) -> OperationFuture:
         _refuse_other(sliver, SliverRef)
@@ -833,14 +901,24 @@ class HandlerProcessor:
         return self._put(_Invocation(request))
 
     def _put(self, invocation: _Invocation) -> OperationFuture:
+        self._put_together([invocation])
+        return invocation.future
+
+    def _put_together(self, invocations: Sequence[_Invocation]) -> None:
+        """Put operations in line; nothing of another call comes between: no two wait for each other."""
         with self._queue.lock:
             self._refuse_closed()
-            self._pending[invocation.future] = invocation
-            invocation.interruption = self._interruption.part()
-            invocation.future.in_line(invocation.sliver.id, self._threads, invocation.interruption)
-            self._queue.put(invocation.sliver.id, lambda: self._begin(invocation))
-        invocation.future.add_done_callback(self._forget)
-        return invocation.future
+            for each in invocations:
+                self._pending[each.future] = each
+                each.interruption = self._interruption.part()
+                each.future.in_line(each.sliver.id, self._threads, each.interruption)
+            if self._front:
+                self._front.ask([(i.request, i.future, i.before.values()) for i in invocations])
+            else:
+                for each in invocations:
+                    self._queue.put(each.sliver.id, partial(self._begin, each))
+        for each in invocations:
+            each.future.add_done_callback(self._forget)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -879,17 +957,40 @@ class HandlerProcessor:
             invocation.interruption.applies(),
         ):
             outcome = self._recorded(invocation)
+            self._settle_claim(invocation)
             self._settle_looks(outcome)
             if outcome.error:
                 traced.failed(outcome.error.kind, outcome.error.message)
             site_metrics.count_operation(outcome)
             _log(outcome)
-            if self._on_done and invocation.told:
-                error = attempt(self._on_done, outcome)
-                if isinstance(error, Exception):
-                    name = f"{outcome.operation} of {outcome.sliver.id}"
-                    log.error("on_done failed for %s", name, exc_info=error)
+            self._tell_done(invocation, outcome)
         return outcome
+
+    def _tell_done(self, invocation: _Invocation, outcome: Outcome) -> None:
+        if self._on_done and invocation.told:
+            error = attempt(self._on_done, outcome)
+            if isinstance(error, Exception):
+                name = f"{outcome.operation} of {outcome.sliver.id}"
+                log.error("on_done failed for %s", name, exc_info=error)
+
+    def _answered(self, future: OperationFuture, outcome: Outcome) -> None:
+        """Tell of an outcome that a conductor has sent."""
+        invocation = self._pending[future]
+        future.has_begun()
+        self._threads[get_ident()] = invocation.sliver.id
+        try:
+            invocation.context.run(self._tell_done, invocation, outcome)
+            future.set_result(outcome)
+        finally:
+            self._threads.pop(get_ident(), None)
+
+    def _settle_claim(self, invocation: _Invocation) -> None:
+        """End what a plan has claimed for the operation, unless a late call may still take it."""
+        request, sliver = invocation.request, invocation.sliver.id
+        if isinstance(request, ChangeRequest) and request.claimed and not self._late.of(sliver):
+            error = attempt(self._hosts.claims.settle, sliver)
+            if isinstance(error, Exception):
+                log.warning("the claim of %s ends by itself: %s", sliver, error)
 
     def _settle_looks(self, outcome: Outcome) -> None:
         """Look again at the host of an operation that it has answered."""
@@ -1003,7 +1104,8 @@ class HandlerProcessor:
         self._recall(invocation.sliver.id)
         with self._late.kept(invocation.operation, invocation.sliver.id, deadline):
             outcome = self._carry_out(invocation, deadline)
-        if at := until(deadline.late()):
+        shared = self.site.limits.unanswered if self.site.state_database else None
+        if at := until(deadline.late(), shared):
             attempt(self._journal.expect, invocation.sliver.id, at)
         self._watch(outcome, deadline)
         return outcome
@@ -1045,6 +1147,23 @@ class HandlerProcessor:
         as_modify = operation in {Operation.ADOPT, Operation.RECONCILE}
         limited = Operation.MODIFY if as_modify else operation
         return float(getattr(limits, limited.value, limits.probe))
+
+
+def carry_out_request(
+    processor: HandlerProcessor,
+    request: OperationRequest,
+    asker: Asker,
+    undone: Sequence[str] = (),
+) -> OperationFuture:
+    """Carry out what another process was asked for.
+
+    :param processor: of a site without conductors.
+    :param asker: who asked.
+    :param undone: slivers of which the operation was not done that must be first: then this one is not
+        begun, and its outcome says so.
+    """
+    with asking(asker):
+        return processor._put(_Invocation(request, undone=tuple(undone)))
 
 
 def _refuse_other(value: object, *kinds: type) -> None:

@@ -24,6 +24,7 @@
     explain      explain: the classes of errors
     sweep        sweep
     state        state: the tables of a shared state; moving the state
+    conductors   conductor; operations list, show, cancel
     adoption     adopt: slivers that others made
     migrate      fabric_am's configuration -> site.yaml
     running      waiting for outcomes, interrupts, exit codes
@@ -66,6 +67,8 @@ _COMMANDS = {
     "schema": ("inspection", "Print the JSON Schema of a document."),
     "history": ("history", "Show who asked for what, and what came of it."),
     "explain": ("explain", "Explain classes of errors."),
+    "conductor": ("conductors", "Carry out what is asked for at the site."),
+    "operations": ("conductors", "Show or cancel what conductors carry out."),
     "state": ("state", "Make the tables of a shared state; move the state."),
     "adopt": ("adoption", "Stamp slivers that others made, as ours."),
     "migrate": ("migrate", "Translate the configuration of fabric_am to site.yaml."),

@@ -48,6 +48,8 @@ class Settings:
     verbose: bool = False
     watch: bool = True
     """Whether to show operations live, on a terminal."""
+    detach: bool = False
+    """Whether to leave operations to conductors."""
     trace: Path | None = None
     """The file that says what was called when; None for none."""
     log_format: str = "text"
@@ -125,7 +127,13 @@ def operation_options(command: F) -> F:
         metavar="FILE",
         help="Write what was called when to this JSON file, which ui.perfetto.dev shows.",
     )
-    return watch(trace(command))
+    detach = option(
+        "--detach",
+        is_flag=True,
+        callback=keep,
+        help="Leave the operations to conductors, and do not wait for them.",
+    )
+    return watch(trace(detach(command)))
 
 
 def _keep_watch(context: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -43,6 +43,14 @@ _LOOK_AGAIN = 1.0
 
 
 @dataclass
+class Detached:
+    """An operation that a conductor carries out, whatever becomes of this process."""
+
+    sliver: str
+    id: str
+
+
+@dataclass
 class Results:
     """The results of the requested operations."""
 
@@ -54,6 +62,8 @@ class Results:
     """Whether there may be more to do, on hosts that do not answer."""
     told: bool = False
     """Whether the outcomes were printed as they came."""
+    detached: "list[Detached]" = field(default_factory=list)
+    """The operations that were left to conductors."""
 
 
 @contextmanager
@@ -91,7 +101,7 @@ def run(settings: Settings, ask: Ask, done: Done | None = None) -> Results:
     view = progress.view(told, quiet=settings.as_json, watch=settings.watch, report=report)
     traced = trace_file.traced(settings.trace)
     with view, traced, site_processor(settings, view.note) as processor:
-        answers = _Running(processor, view).answers(ask)
+        answers = _Running(processor, view, detach=settings.detach).answers(ask)
     lost_output.note(map(_line, _changed(answers.outcomes)), exit_code(answers))
     return answers
 
@@ -112,8 +122,8 @@ def _changed(outcomes: "Iterable[Outcome]") -> "list[Outcome]":
 class _Running:
     """Operations that run; what happens to them is shown by the main thread."""
 
-    def __init__(self, processor: "HandlerProcessor", view: "View") -> None:
-        self._processor, self._view = processor, view
+    def __init__(self, processor: "HandlerProcessor", view: "View", *, detach: bool) -> None:
+        self._processor, self._view, self._detach = processor, view, detach
         self._news: SimpleQueue[Future[Outcome] | interrupts.Interrupts] = SimpleQueue()
         self._outcomes: dict[Future[Outcome], Outcome] = {}
         self._answers = Results()
@@ -122,7 +132,7 @@ class _Running:
         signals = interrupts.Interrupts(self._processor, self._news.put, self._view.close)
         with signals:
             futures = self._asked(ask, signals)
-            self._wait(futures)
+            self._wait(self._leave(futures) if self._detach else futures)
             self._answers.interrupted = signals.left() if signals.any else ""
         self._answers.outcomes = [self._outcomes[f] for f in futures if f in self._outcomes]
         return self._answers
@@ -142,6 +152,19 @@ class _Running:
             raise KeyboardInterrupt from None
         self._view.begun(len(futures))
         return futures
+
+    def _leave(self, futures: "Sequence[Future[Outcome]]") -> "Sequence[Future[Outcome]]":
+        """Leave operations to conductors; return the others, which have ended."""
+        from fabric_direct.operations.operation_future import OperationFuture  # noqa: PLC0415
+
+        self._processor.leave()
+        ended = []
+        for future in futures:
+            if isinstance(future, OperationFuture) and not future.done():
+                self._answers.detached.append(Detached(future.sliver, future.id))
+            else:
+                ended.append(future)
+        return ended
 
     def _wait(self, futures: "Sequence[Future[Outcome]]") -> None:
         for future in futures:
@@ -181,7 +204,8 @@ def tell(answers: Results, settings: Settings, *, done: Done = show.done, succes
     :param success: the exit code if all went well.
     """
     if settings.as_json:
-        print_json(outcomes=answers.outcomes)
+        detached = [asdict(each) for each in answers.detached]
+        print_json(detached or None, outcomes=answers.outcomes)
         _tell_interrupt(answers)
     else:
         tell_people(answers, done)
@@ -193,6 +217,10 @@ def tell_people(answers: Results, done: Done) -> None:
     out, err = show.console(), show.console(stderr=True)
     for outcome in () if answers.told else answers.outcomes:
         _report(done, outcome, out, err)
+    for each in answers.detached:
+        show.say(
+            out, f"{each.sliver}: left to a conductor; fabric-direct operations show {each.id}"
+        )
     _tell_interrupt(answers)
     if hint := explained_by(outcome.error.kind for outcome in answers.outcomes if outcome.error):
         click.echo(hint, err=True)

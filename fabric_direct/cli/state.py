@@ -6,7 +6,7 @@ import click
 
 from fabric_direct.cli import lost_output, show
 from fabric_direct.cli.options import Settings, pass_settings, print_json, shared_options
-from fabric_direct.errors import InvalidSite
+from fabric_direct.errors import Conflict, InvalidSite
 
 if TYPE_CHECKING:
     from fabric_direct.site.config import Site
@@ -58,7 +58,7 @@ def copy(settings: Settings, where: str, *, replace: bool) -> None:
 
     End all processes of the site before; its files are those of this machine. What is copied stays where
     it was, too. Records of devices on workers, logins of clouds, zones and the page are of one machine,
-    and stay in its files.
+    and stay in its files; operations that ended stay in the queue of the conductors.
     """
     site = _with_database(settings)
     from fabric_direct.drivers.ssh.known_hosts import copy_pins  # noqa: PLC0415 - see the package
@@ -68,12 +68,24 @@ def copy(settings: Settings, where: str, *, replace: bool) -> None:
 
     local = site.model_copy(update={"state_database": None})
     stores = (FileStore(site.state_dir), store_of(site))
+    _refuse_queued(site)
     source, target = stores if where == "database" else reversed(stores)
     copied = copy_(source, target, replace=replace)
     pins = copy_pins(*((local, site) if where == "database" else (site, local)))
     copied["pinned host keys"] = pins
     parts = ", ".join(f"{what}: {number}" for what, number in copied.items() if number)
     _tell(settings, f"Copied to the {where}: {parts or 'nothing, there is none'}.", copied)
+
+
+def _refuse_queued(site: "Site") -> None:
+    from fabric_direct.state.postgresql.queue import queue_of  # noqa: PLC0415 - an extra
+
+    if going := site.state_database and queue_of(site.site, site.state_database).listed():
+        raise Conflict(
+            "operations wait for a conductor, or are under way",
+            why=", ".join(f"{each.operation} of {each.sliver}" for each in going[:10]),
+            remedy="let them end, or: fabric-direct operations cancel",
+        )
 
 
 def _with_database(settings: Settings) -> "Site":

@@ -88,6 +88,8 @@ def _state(site: Site) -> Iterator[Diagnosis]:
         yield database
         if database.verdict is Verdict.FAIL:
             return
+        if site.conductors:
+            yield files.check_conductors(site, site.state_database)
     yield files.check_journal(site)
     yield from files.check_notes(site)
 

@@ -11,7 +11,7 @@ from fabric_direct.doctor.machine import may
 from fabric_direct.errors import FabricDirectError
 from fabric_direct.model import Operation
 from fabric_direct.placement.claims import Claims
-from fabric_direct.site.config import Site
+from fabric_direct.site.config import Site, StateDatabase
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.pending_looks import PendingLook, PendingLooks
 from fabric_direct.state.site_store import store_of
@@ -51,6 +51,26 @@ def check_state_database(site: Site) -> Diagnosis:
     except FabricDirectError as error:
         return failed(subject, error, remedy)
     return ok(subject, "answers, and has the tables that are used here")
+
+
+def check_conductors(site: Site, settings: StateDatabase) -> Diagnosis:
+    """Check that conductors run, and that their keys can be read."""
+    subject = "conductors"
+    # Here, because psycopg may be missing.
+    from fabric_direct.operations.signatures import RequestKeys  # noqa: PLC0415
+    from fabric_direct.state.postgresql.queue import queue_of  # noqa: PLC0415
+
+    try:
+        RequestKeys(site.conductors.key_file if site.conductors else None)
+        there = queue_of(site.site, settings).conductors()
+    except FabricDirectError as error:
+        return failed(subject, error, "see conductors of site.yaml")
+    if not there:
+        return warn(
+            subject, "none runs: operations wait for one", "start one: fabric-direct conductor"
+        )
+    machines = ", ".join(f"{each.machine} ({each.slots} at once)" for each in there)
+    return ok(subject, f"{len(there)}: {machines}")
 
 
 def check_guest_key(path: Path) -> Diagnosis:

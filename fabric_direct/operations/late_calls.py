@@ -1,5 +1,6 @@
 """Calls that operations gave up: what else may be done to their slivers until they have returned."""
 
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
@@ -86,9 +87,21 @@ def named(calls: Iterable[Call[Any]]) -> tuple[str, ...]:
     return tuple(sorted(f"unknown: {c.what} was given up and may still take effect" for c in calls))
 
 
-def until(calls: Iterable[Call[Any]]) -> float:
-    """Return when the last request among the calls cannot take effect any more, for the journal."""
-    return max((call.until for call in calls if isinstance(call, UnansweredRequest)), default=0.0)
+def until(calls: Iterable[Call[Any]], shared: float | None = None) -> float:
+    """Return when the last request among the calls cannot take effect any more, for the journal.
+
+    :param shared: seconds from now for which other processes are to expect that of a call which has not
+        returned; None if this process alone would build on it.
+    """
+    later = [] if shared is None else [time.time() + shared]
+    return max(
+        (
+            at
+            for call in calls
+            for at in ([call.until] if isinstance(call, UnansweredRequest) else later)
+        ),
+        default=0.0,
+    )
 
 
 def in_effect(calls: Iterable[Call[Any]]) -> tuple[str, ...]:

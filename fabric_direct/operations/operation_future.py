@@ -1,13 +1,20 @@
 """The future of an operation's outcome, for threads and for event loops."""
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from concurrent.futures import Future
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 from fabric_direct.calls.deadline import Interruption
 from fabric_direct.errors import Conflict
 from fabric_direct.model import Outcome
+
+
+class Posted(Protocol):
+    """What has another process carry operations out."""
+
+    def cancel(self, ids: Collection[str], *, interrupt: bool = False) -> tuple[str, ...]:
+        """Cancel those that have not begun, and return them; interrupt the others, if asked to."""
 
 
 class OperationFuture(Future[Outcome]):
@@ -20,8 +27,13 @@ class OperationFuture(Future[Outcome]):
     def __init__(self) -> None:
         """Make one that is pending."""
         super().__init__()
-        self._sliver, self._busy = "", dict[int, str]()
+        self.sliver = ""
+        """The id of the sliver."""
+        self._busy = dict[int, str]()
         self._interruption = Interruption()
+        self._posted: Posted | None = None
+        self.id = ""
+        """Of the operation in the queue of conductors; empty without conductors."""
 
     def in_line(self, sliver: str, busy: dict[int, str], interruption: Interruption) -> None:
         """Note that the operation waits for others on its sliver.
@@ -29,7 +41,7 @@ class OperationFuture(Future[Outcome]):
         :param busy: the slivers on which threads carry out operations, by the thread.
         :param interruption: what interrupts it.
         """
-        self._sliver, self._busy, self._interruption = sliver, busy, interruption
+        self.sliver, self._busy, self._interruption = sliver, busy, interruption
 
     def interrupt(self) -> bool:
         """Cancel the operation; if it has begun, begin no further step of it.
@@ -39,10 +51,34 @@ class OperationFuture(Future[Outcome]):
 
         :returns: whether it was cancelled. False: :meth:`result` has its outcome.
         """
+        if self._posted and not self.done():
+            return self.id in self._posted.cancel([self.id], interrupt=True)
         if self.cancel():
             return True
         self._interruption.begin()
         return False
+
+    # --- with conductors
+
+    def goes_to(self, posted: Posted, id_: str) -> None:
+        """Note that another process carries the operation out."""
+        self._posted, self.id = posted, id_
+
+    def cancel(self) -> bool:
+        """Cancel the operation, unless it has begun; return whether it was."""
+        if self._posted and not self.done():
+            return self.id in self._posted.cancel([self.id])
+        return super().cancel()
+
+    def is_cancelled(self) -> None:
+        """Note that the operation was cancelled; called once."""
+        if super().cancel():
+            self.set_running_or_notify_cancel()
+
+    def has_begun(self) -> None:
+        """Note that the operation has begun; called by the thread that hears of it."""
+        if not self.running():
+            self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> Outcome:
         """Return the outcome; wait for it at most ``timeout`` seconds.
@@ -51,9 +87,9 @@ class OperationFuture(Future[Outcome]):
         :raises TimeoutError: if the time is over.
         :raises CancelledError: if it was cancelled.
         """
-        if not self.done() and self._busy.get(get_ident()) == self._sliver:
+        if not self.done() and self._busy.get(get_ident()) == self.sliver:
             raise Conflict(
-                f"the callback of an operation on {self._sliver} cannot wait for the next one",
+                f"the callback of an operation on {self.sliver} cannot wait for the next one",
                 remedy="begin it there, and wait for it elsewhere",
             )
         return super().result(timeout)

@@ -554,6 +554,16 @@ class StateDatabase(Frozen):
     """Seconds. A process that was not heard for two leases has lost its locks."""
 
 
+class Conductors(Frozen):
+    """Operations are carried out by conductors: processes of their own, on any machines."""
+
+    waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """How many operations may wait for a conductor, or be under way; more are refused."""
+    key_file: LocalPath | None = None
+    """Keys, one on each line, by which requests are signed: conductors refuse all others. The first one
+    signs, each is accepted. Without it, whoever may write the database is trusted."""
+
+
 class Site(Frozen):
     """A site: its hosts, networks and images, and the drivers of its resource types."""
 
@@ -565,6 +575,9 @@ class Site(Frozen):
     state_database: StateDatabase | None = None
     """Where the state is instead that machines share; what one machine alone needs stays in
     ``state_dir``."""
+    conductors: Conductors | None = None
+    """Operations are carried out by ``fabric-direct conductor``, on the machines where that runs, and
+    not by who asks for them; ``{}`` says so. It needs ``state_database``."""
     drivers: Annotated[
         dict[Annotated[TypeAndModel, AfterValidator(check_type)], DriverName],
         BeforeValidator(_refuse_model_twice),
@@ -621,6 +634,12 @@ class Site(Frozen):
             if one[1].overlaps(other[1]):
                 earlier, name = sorted((one[0], other[0]), key=[*self.networks].index)
                 raise ValueError(f"networks: {name} overlaps with {earlier}")
+        return self
+
+    @model_validator(mode="after")
+    def _conductors_on_a_database(self) -> Self:
+        if self.conductors and not self.state_database:
+            raise ValueError("conductors: they share the state, which needs state_database")
         return self
 
     @model_validator(mode="after")

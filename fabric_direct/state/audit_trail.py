@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from socket import gethostname
 from uuid import uuid4
 
 from fabric_direct.model import ErrorReport, Frozen, Status
@@ -24,7 +25,32 @@ _NOBODY = 2**32 - 1
 _asked_by: ContextVar[str] = ContextVar("asked_by", default="")
 
 
-class Record(Frozen):
+class Asker(Frozen):
+    """Who asks for an operation."""
+
+    asked_by: str = ""
+    """As the caller says: see :func:`asked_by`."""
+    user: str
+    """The user of the process."""
+    login: str = ""
+    """The user who logged in, if it is another one: by sudo, for example."""
+    program: str
+    pid: int
+    machine: str = ""
+    """Of the process."""
+
+    @property
+    def who(self) -> str:
+        """The user, and what asked: ``alice as root, fabric-direct (4711)``, or ``(4711 on am)``."""
+        user = f"{self.login} as {self.user}" if self.login else self.user
+        where = f" on {self.machine}" if self.machine not in {"", gethostname()} else ""
+        return f"{user}, {self.asked_by or self.program} ({self.pid}{where})"
+
+
+_asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
+
+
+class Record(Asker):
     """An operation that was asked for."""
 
     id: str
@@ -39,26 +65,12 @@ class Record(Frozen):
     """The sliver's resource type."""
     action: str = ""
     """Which operational action; or how else it came to be: ``recover``."""
-    asked_by: str = ""
-    """Who asked, as the caller says: see :func:`asked_by`."""
-    user: str
-    """The user of the process."""
-    login: str = ""
-    """The user who logged in, if it is another one: by sudo, for example."""
-    program: str
-    pid: int
     status: Status | None = None
     """None: it has not ended, or its process was killed."""
     seconds: float = 0.0
     error: ErrorReport | None = None
     left: tuple[str, ...] = ()
     """What is left behind."""
-
-    @property
-    def who(self) -> str:
-        """The user, and what asked: ``alice as root, fabric-direct (4711)``."""
-        user = f"{self.login} as {self.user}" if self.login else self.user
-        return f"{user}, {self.asked_by or self.program} ({self.pid})"
 
 
 @contextmanager
@@ -82,6 +94,31 @@ def asked_by(name: str) -> Iterator[None]:
         _asked_by.reset(before)
 
 
+def asker() -> Asker:
+    """Return who asks in this context."""
+    if another := _asker.get():
+        return another
+    user, login = _name_of(os.geteuid()), _login()
+    return Asker(
+        asked_by=_asked_by.get(),
+        user=user,
+        login=login if login != user else "",
+        program=Path(sys.argv[0]).name or "python",
+        pid=os.getpid(),
+        machine=gethostname(),
+    )
+
+
+@contextmanager
+def asking(another: Asker | None) -> Iterator[None]:
+    """Have another process be who asks for the operations that are begun in the block."""
+    before = _asker.set(another)
+    try:
+        yield
+    finally:
+        _asker.reset(before)
+
+
 class AuditTrail:
     """The operations that were asked for at a site.
 
@@ -98,7 +135,6 @@ class AuditTrail:
         :param kind: the sliver's resource type.
         :returns: what :meth:`end` needs.
         """
-        user, login = _name_of(os.geteuid()), _login()
         record = Record(
             id=uuid4().hex,
             at=now(),
@@ -106,11 +142,7 @@ class AuditTrail:
             subject=subject,
             type=kind,
             action=action,
-            asked_by=_asked_by.get(),
-            user=user,
-            login=login if login != user else "",
-            program=Path(sys.argv[0]).name or "python",
-            pid=os.getpid(),
+            **asker().model_dump(),
         )
         self._lines.add(record)
         return record

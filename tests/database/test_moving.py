@@ -14,7 +14,7 @@ from fabric_direct.drivers.ssh.known_hosts import pin, pinned, unpin
 from fabric_direct.model import Operation, SliverRef
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
-from fabric_direct.site.config import Site
+from fabric_direct.site.config import Conductors, Site
 from fabric_direct.state.file_store import FileStore
 from fabric_direct.state.journal import Journal
 from fabric_direct.state.postgresql import VERSION
@@ -145,6 +145,16 @@ def test_a_site_that_is_worked_on_is_not_moved(run: Run, site: Site, local: Site
         refused = run("state", "copy", "--to", "database")
     assert refused.exit_code != 0
     assert "locked: sliver-vm-1" in refused.output
+
+
+def test_a_site_with_operations_that_wait_is_not_moved(run: Run, site: Site, local: Site) -> None:
+    make_state(local)
+    with HandlerProcessor(site.model_copy(update={"conductors": Conductors()})) as processor:
+        processor.create(vm())
+        processor.leave()
+    refused = run("state", "copy", "--to", "database")
+    assert refused.exit_code != 0
+    assert "create of vm-1" in refused.output
 
 
 def test_the_tables_are_made_by_a_command(run: Run, site: Site) -> None:

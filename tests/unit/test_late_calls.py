@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from fabric_direct.calls.deadline import Call
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.model import NodeSliver, Outcome, SliverRef, State, Status, StepStatus
 from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.model.services import SERVICES
+from fabric_direct.operations.late_calls import until
 from fabric_direct.operations.progress import Progress
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
@@ -437,3 +439,12 @@ class TestANetworkService:
         assert [str(claim) for claim in claims.of("net-1")] == ["VLAN 100 on p1 of sw1"]
         settle(processor, later)
         assert (fakes.services, claims.of("net-1")) == ({}, ())
+
+
+def test_other_processes_expect_for_a_while_what_a_call_that_has_not_returned_may_do(
+    later: Later,
+) -> None:
+    begun, call = time.time(), Call("create_server", later.wait)
+
+    assert until([call]) == 0.0
+    assert begun + 30 <= until([call], 30) <= time.time() + 30
