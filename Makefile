@@ -31,7 +31,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network bench-network network
 .PHONY: test-ironic test-ironic-share demo-baremetal bench-ironic ironic ironic-down
-.PHONY: test-fabric demo-actor demo-placement test-database test-conductors postgresql
+.PHONY: test-fabric demo-actor demo-placement demo-conductors test-database test-conductors bench-conductors postgresql
 .PHONY: check test-whole demo-site test-site site worker-built
 
 help: ## this list
@@ -97,6 +97,9 @@ demo-actor: lab ## two VMs by the AM actor's processors, its own and ours (1 min
 
 demo-placement: lab ## a zone with two zones below it places eight VMs, and makes two (1 min)
 	$(SUDO) $(KEEPING) examples/placement-demo/demo
+
+demo-conductors: lab postgresql ## two conductors, one of which is killed while it makes a VM (1 min)
+	$(SUDO) $(KEEPING) examples/conductors/demo
 
 demo-worker: worker ## devices on a worker without hardware that is booted here (5 min)
 	$(SUDO) examples/demo worker
@@ -171,6 +174,10 @@ build/prometheus/usr/bin/prometheus:
 	mkdir -p build/prometheus
 	cd build/prometheus && { apt-get download -q prometheus || { $(SUDO) apt-get update -q && apt-get download -q prometheus; }; }
 	cd build/prometheus && dpkg-deb -x prometheus_*.deb .
+
+bench-conductors: postgresql ## the figures of conductors on a PostgreSQL that is set up here (5 min)
+	$(PYTHON) -m tests.bench.conductors
+	$(PYTHON) -m tests.bench.report
 
 # Each process of the tests has a server of its own, which is stopped and killed.
 OWN_DATABASES := -n $(shell echo $$(($$(nproc) + 1))) --dist worksteal

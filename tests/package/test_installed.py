@@ -104,7 +104,7 @@ def test_the_page_about_installing_names_the_files_that_are_there(installed: Pat
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
-@pytest.mark.parametrize("name", ["page", "watch", "zone"])
+@pytest.mark.parametrize("name", ["conductor", "page", "watch", "zone"])
 def test_systemd_finds_nothing_wrong_with_a_unit_and_the_drop_ins_of_the_page(
     installed: Path, tmp_path: Path, name: str
 ) -> None:
