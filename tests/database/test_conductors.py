@@ -28,6 +28,7 @@ from fabric_direct.site.config import Conductors, Site
 from fabric_direct.state.postgresql.queue import OperationQueue, queue_of
 from tests.database.conftest import MakeSite
 from tests.database.slivers import vm
+from tests.unit import test_actor_services as actor
 
 Upset = Callable[[str], None]
 PATIENCE = 120.0
@@ -296,6 +297,21 @@ class TestAnOperation:
 
         assert outcome.error
         assert "too many operations wait" in outcome.error.message
+
+
+def test_the_actor_is_answered_when_a_conductor_has_done_it(
+    make_conducted: MakeSite, conduct: Conduct, tmp_path: Path
+) -> None:
+    switches = {name: {"ports": {actor.PORT: {}}} for name in ("sw1", "sw2")}
+    site = make_conducted(drivers={"VM": "fake", "L2Bridge": "fake"}, switches=switches)
+    handler, unit = actor.handler_of(site, tmp_path), actor.unit(actor.service("L2Bridge"))
+    conduct(site)
+
+    assert actor.code(handler.create(unit)) == (0, "")
+    assert actor.code(handler.delete(unit)) == (0, "")
+    with front(site) as processor:
+        records = processor.history()
+    assert [record.operation for record in records] == ["create", "delete"]
 
 
 class TestAConductor:
