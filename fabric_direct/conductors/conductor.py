@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 from socket import gethostname
-from urllib.parse import urlsplit
 
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Denied, DriverError, Interrupted, InvalidSite
@@ -20,7 +19,7 @@ from fabric_direct.operations.progress import Progress
 from fabric_direct.operations.requests import loads
 from fabric_direct.operations.signatures import RequestKeys
 from fabric_direct.processor import HandlerProcessor, carry_out_request
-from fabric_direct.site.config import Host, Site
+from fabric_direct.site.config import Site
 from fabric_direct.state.audit_trail import Asker
 from fabric_direct.state.postgresql.queue import Conducting, Taken, queue_of
 
@@ -57,7 +56,7 @@ class Conductor:
         self._keys = RequestKeys(site.conductors.key_file)
         self._queue = queue_of(site.site, site.state_database)
         self._limit = site.limits.call
-        here = {name: _as_this_machine(site.host(name)) for name in hosts}
+        here = {name: site.host(name).as_this_machine() for name in hosts}
         local = site.model_copy(update={"conductors": None, "hosts": site.hosts | here})
         self._processor = HandlerProcessor(local, workers=slots, on_progress=self._note)
         self._changed = threading.Condition()
@@ -280,12 +279,6 @@ class Conductor:
                 texts.append((id_, PROGRESS.dump_json(progress).decode()))
             if isinstance(error := attempt(conducting.tell, texts) if texts else None, Exception):
                 log.debug("the progress is not told: %s", error)
-
-
-def _as_this_machine(host: Host) -> Host:
-    """Return a host without what leads there from elsewhere."""
-    path = urlsplit(host.libvirt).path
-    return host.model_copy(update={"libvirt": f"qemu://{path}", "ssh": None})
 
 
 def _ref(taken: Taken) -> SliverRef:

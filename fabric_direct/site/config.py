@@ -187,6 +187,13 @@ class Host(Frozen):
         refuse_twice("function", [str(device.bdf) for device in devices if device.bdf])
         return devices
 
+    def as_this_machine(self) -> "Host":
+        """Return it as it is for who runs on it: libvirt by its socket, programs without SSH."""
+        parts = urlsplit(self.libvirt)
+        socket = [word for word in parts.query.split("&") if word.startswith("socket=")]
+        local = "?".join([f"qemu://{parts.path}", *socket])
+        return self.model_copy(update={"libvirt": local, "ssh": None})
+
 
 class P4Switch(Frozen):
     """A switch that is given away whole."""

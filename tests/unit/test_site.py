@@ -172,3 +172,18 @@ volume_pool: disks
         site = load_site(path).model_copy(update={"site": "another"})
 
         assert site.settings_of("acme", AcmeSettings).key_file == tmp_path / "secret/key"
+
+
+@pytest.mark.parametrize(
+    ("libvirt", "local"),
+    [
+        ("qemu:///system", "qemu:///system"),
+        ("qemu+ssh://root@worker1/system?keyfile=/k&no_tty=1", "qemu:///system"),
+        ("qemu+tls://worker1/system", "qemu:///system"),
+        ("qemu+ssh://worker1/system?socket=/run/l/sock", "qemu:///system?socket=/run/l/sock"),
+    ],
+)
+def test_a_host_as_it_is_for_who_runs_on_it(libvirt: str, local: str) -> None:
+    here = Host(libvirt=libvirt, ssh="ssh://root@worker1", python="python3.9").as_this_machine()
+
+    assert (here.libvirt, here.ssh, here.python) == (local, None, "python3.9")
