@@ -1,0 +1,68 @@
+"""A database whose disk is full, until there is space again."""
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier, Literal
+
+from fabric_direct.model import NodeSliver, Status
+from fabric_direct.processor import HandlerProcessor
+from fabric_direct.site.config import Site
+from tests.database.conftest import MakeSite
+from tests.database.slivers import vm
+from tests.database.test_conductors import PATIENCE, Conduct, conduct, make_conducted, servers
+
+__all__ = ["conduct", "make_conducted"]
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system is mounted by root")
+
+
+@pytest.fixture
+def full(server: str, make_conducted: MakeSite) -> Iterator[tuple[Site, Path]]:
+    """A site, and the file system of its queue, which has 1 MiB."""
+    administrator = server.replace("//fabric@", "//postgres@")
+    site = make_conducted()
+    with psycopg.connect(administrator, autocommit=True) as connection:
+        ((data,),) = connection.execute("SHOW data_directory").fetchall()
+        place = Path(data).with_name(f"small-{secrets.token_hex(4)}")
+        place.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", place], check=True)
+        subprocess.run(["chown", f"--reference={data}", place], check=True)
+        space, table = Identifier(place.name), Identifier(site.site, "operation")
+        connection.execute(
+            SQL("CREATE TABLESPACE {} LOCATION {}").format(space, Literal(str(place)))
+        )
+        connection.execute(SQL("ALTER TABLE {} SET TABLESPACE {}").format(table, space))
+        yield site, place
+        connection.execute(SQL("ALTER TABLE {} SET TABLESPACE pg_default").format(table))
+        connection.execute(SQL("DROP TABLESPACE {}").format(space))
+        subprocess.run(["umount", place], check=True)
+        place.rmdir()
+
+
+def large(number: int) -> NodeSliver:
+    """Return a VM whose request has 40 kB, which no compression makes smaller."""
+    more = {"id": f"vm-{number}", "name": f"vm-{number}", "boot_script": secrets.token_hex(20_000)}
+    return vm().model_copy(update=more)
+
+
+def test_refuses_operations_and_loses_none(full: tuple[Site, Path], conduct: Conduct) -> None:
+    site, place = full
+    with HandlerProcessor(site) as processor:
+        asked = [processor.create(large(number)) for number in range(60)]
+        outcomes = {future: future.result(PATIENCE) for future in asked[-5:]}
+        assert {outcome.status for outcome in outcomes.values()} == {Status.FAILED}
+        assert all("No space left" in str(outcome.error) for outcome in outcomes.values())
+
+        conduct(site)
+        waiting = [future for future in asked if not future.done()]
+        assert waiting
+        subprocess.run(["mount", "-o", "remount,size=64M", place], check=True)
+        assert all(future.result(PATIENCE).ok for future in waiting)
+
+    assert len(servers(site)) == len(waiting)
