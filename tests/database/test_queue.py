@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from fabric_direct.errors import Conflict
+from fabric_direct.errors import Conflict, Unreachable
 from fabric_direct.site.config import Site
+from fabric_direct.state.postgresql.connections import Connections
 from fabric_direct.state.postgresql.queue import (
     AConductor,
     Conducting,
@@ -150,6 +153,30 @@ def test_what_was_taken_over_is_not_ended_by_who_had_it(
     assert conducting.end(one, '"late"', done=True) is False
     assert conducting.end(again, '"it"', done=True) is True
     assert queue.news([one.id]).outcomes == {one.id: '"it"'}
+
+
+def test_one_that_was_taken_without_an_answer_is_taken_again(
+    queue: OperationQueue, conducting: Conducting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, lost = posted(queue, post("a"), post("b"))
+    one = taken(conducting)
+    begin = Connections.begin
+
+    @contextmanager
+    def unanswered(*given: Any) -> Iterator[Any]:
+        with begin(*given) as db:
+            yield db
+        raise Unreachable("the connection was cut as COMMIT was answered")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(Connections, "begin", unanswered)
+        with pytest.raises(Unreachable):
+            conducting.take([running])
+
+    again = taken(conducting, running)
+    assert (again.id, again.tries) == (lost, 1)
+    assert conducting.end(one, "{}", done=True)
+    assert conducting.take([lost]) is None
 
 
 def test_more_than_may_wait_are_refused_and_none_of_them_is_there(

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 from sqlalchemy import Connection
 
-from fabric_direct.errors import Conflict, Unreachable
+from fabric_direct.errors import Conflict, DriverError, Unreachable
 from fabric_direct.site.config import StateDatabase
 from fabric_direct.state.postgresql.connections import Connections, StateConnection, connections
 from fabric_direct.state.postgresql.locks import Beats, beats_of
@@ -63,6 +63,10 @@ UPDATE operation SET holder = %s, tries = tries + 1, begun = coalesce(begun, clo
         SELECT other.sliver FROM operation_before JOIN operation AS other ON other.id = other
             WHERE operation_before.operation = operation.id AND NOT other.done
     )
+"""
+_FREE = """
+UPDATE operation SET holder = NULL, tries = tries - 1
+    WHERE holder = %s AND ended IS NULL AND id <> ALL (%s::text[])
 """
 _END = """
 UPDATE operation SET ended = clock_timestamp(), outcome = %s, done = %s, request = '', ready = false
@@ -401,6 +405,8 @@ class Conducting:
 
     def __init__(self, queue: OperationQueue, beats: Beats, who: AConductor) -> None:
         self._queue, self._beats, self._who = queue, beats, who
+        self._unanswered = False
+        """Whether it may have taken an operation that it does not know of."""
 
     def announce(self) -> None:
         """Have others see this conductor; again, if it was taken for dead."""
@@ -424,10 +430,17 @@ class Conducting:
 
         :param running: the ids of those that run in this process, which are not taken again.
         """
-        with self._queue.begin(0) as db:
-            self._beats.join(db)
-            given = (self._beats.id, [*running], [*self._who.hosts], 2 * self._queue.lease)
-            rows = db.exec_driver_sql(_TAKE, given).fetchall()
+        given = (self._beats.id, [*running], [*self._who.hosts], 2 * self._queue.lease)
+        try:
+            with self._queue.begin(0) as db:
+                self._beats.join(db)
+                if self._unanswered:
+                    db.exec_driver_sql(_FREE, (self._beats.id, [*running]))
+                rows = db.exec_driver_sql(_TAKE, given).fetchall()
+        except DriverError:
+            self._unanswered = True  # it may be committed all the same
+            raise
+        self._unanswered = False
         return Taken(self._beats.id, *rows[0]) if rows else None
 
     def end(self, taken: Taken, outcome: str, *, done: bool) -> bool:
