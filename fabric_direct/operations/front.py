@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from fabric_direct.calls.waiting import Waiting
 from fabric_direct.engine.run import attempt
-from fabric_direct.errors import Conflict, DriverError, NotFound, Unreachable
+from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable
 from fabric_direct.model import NodeSliver, Outcome
 from fabric_direct.operations.operation_future import OperationFuture
 from fabric_direct.operations.outcomes import failed
@@ -114,7 +114,7 @@ class Front:
             for group, each in zip(self._posting, posts, strict=True):
                 if isinstance(each, Exception):
                     self._tell_unposted(group, each)
-                elif isinstance(together, Conflict) and len(valid) > 1:
+                elif _may_be_of_another(together) and len(valid) > 1:
                     self._tell_unposted(group, attempt(self._post, each))
                 else:
                     self._tell_unposted(group, together)
@@ -163,7 +163,7 @@ class Front:
         """Post; return whether that is known to have worked.
 
         :raises Conflict: if too many wait.
-        :raises Unreachable: if the database did not answer at all.
+        :raises DriverError: if the database did not answer at all, or refused it.
         """
         end, known = time.monotonic() + self._patience, True
         while True:
@@ -172,7 +172,7 @@ class Front:
                 if self._queue.post(posts, at_most=self._at_most, patience=left):
                     return True
                 known = False
-            except Unreachable:
+            except DriverError:
                 if known:
                     raise
             if not left:
@@ -346,6 +346,11 @@ class Front:
     def _forget(self, id_: str) -> Asked | None:
         with self._changed:
             return self._waiting.pop(id_, None)
+
+
+def _may_be_of_another(answer: bool | Exception) -> bool:
+    """Return whether it may be that what was posted together was refused for one of it alone."""
+    return isinstance(answer, Exception) and not isinstance(answer, (Unreachable, TimedOut))
 
 
 def _outcome(request: OperationRequest, text: str) -> Outcome:

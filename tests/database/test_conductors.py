@@ -221,6 +221,19 @@ class TestAnOperation:
         assert outcome.error
         assert (outcome.status, outcome.error.field) == (Status.REFUSED, "data")
 
+    def test_is_not_refused_with_another_that_cannot_be_sent(
+        self, conducted: Site, conduct: Conduct, upset: Upset
+    ) -> None:
+        conduct(conducted)
+        upset("hang")  # all are posted together
+        with front(conducted) as processor:
+            first = processor.create(vm())
+            bad, good = processor.poa(vm(), "re\0boot"), processor.create(another("b"))
+            upset("resume")
+            outcomes = [future.result(PATIENCE) for future in (first, bad, good)]
+
+        assert [outcome.ok for outcome in outcomes] == [True, False, True]
+
     def test_waits_for_a_conductor_and_says_so(self, conducted: Site, conduct: Conduct) -> None:
         steps = Steps()
         with front(conducted, steps) as processor:

@@ -191,6 +191,19 @@ def test_more_than_may_wait_are_refused_and_none_of_them_is_there(
     assert queue.post([post("b")], at_most=2, patience=60)
 
 
+def test_one_that_is_there_is_not_refused_when_it_is_posted_again(
+    queue: OperationQueue, conducting: Conducting
+) -> None:
+    it = post("a")
+    posted(queue, it)
+    assert conducting.end(taken(conducting), "{}", done=True)
+    posted(queue, post("b"))
+
+    assert queue.post([it], at_most=1, patience=60)
+    with pytest.raises(Conflict, match="too many operations wait"):
+        queue.post([post("c")], at_most=1, patience=60)
+
+
 def test_a_request_is_forgotten_when_it_has_ended(
     queue: OperationQueue, conducting: Conducting, site: Site, server: str
 ) -> None:

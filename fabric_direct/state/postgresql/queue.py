@@ -212,13 +212,13 @@ class OperationQueue:
 
     def _refuse_too_many(self, db: Connection, posts: Sequence[Post], at_most: int) -> None:
         query = """
-            SELECT count(*) FROM (
+            SELECT (SELECT count(*) FROM (
                 SELECT FROM operation WHERE ended IS NULL AND id <> ALL (%s::text[]) LIMIT %s
-            ) AS going
+            ) AS going), (SELECT count(*) FROM operation WHERE id = ANY (%s::text[]))
         """
-        given = ([post.id for post in posts], at_most)
-        ((waiting,),) = db.exec_driver_sql(query, given).fetchall()
-        if waiting + len(posts) > at_most:
+        ids = [post.id for post in posts]
+        ((waiting, there),) = db.exec_driver_sql(query, (ids, at_most, ids)).fetchall()
+        if there < len(posts) and waiting + len(posts) > at_most:
             raise Conflict(
                 "too many operations wait for a conductor",
                 why=f"conductors.waiting allows {at_most}",
