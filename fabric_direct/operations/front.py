@@ -4,6 +4,7 @@ One thread posts what is asked for, in order; what was asked for together is pos
 all. Another one hears of outcomes: by notices, and by looking, as a notice may be lost.
 """
 
+import atexit
 import logging
 import threading
 import time
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
+from weakref import WeakSet
 
 from pydantic import TypeAdapter
 
+from fabric_direct.calls import forks
 from fabric_direct.calls.waiting import Waiting
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import DriverError, NotFound, TimedOut, Unreachable
@@ -87,6 +90,7 @@ class Front:
         self._threads: list[threading.Thread] = []
         self._silent = self._lonely = self._closed = False
         """Whether the database does not answer, no conductor runs, and nothing more will be asked."""
+        _all.add(self)
 
     # --- asking
 
@@ -341,11 +345,23 @@ class Front:
 
     def _end(self, asked: Asked, outcome: Outcome) -> None:
         if self._forget(asked.id):
-            self._ended(asked.future, outcome)
+            # At the exit of the program there is no thread that would tell it.
+            attempt(self._ended, asked.future, outcome)
 
     def _forget(self, id_: str) -> Asked | None:
         with self._changed:
             return self._waiting.pop(id_, None)
+
+
+_all = WeakSet[Front]()
+forks.in_child(_all.clear)
+
+
+@atexit.register
+def _post_the_rest() -> None:
+    """Wait for what was asked for as the program ends: its threads end with it."""
+    for front in tuple(_all):
+        front.leave()
 
 
 def _may_be_of_another(answer: bool | Exception) -> bool:
