@@ -823,16 +823,23 @@ class HandlerProcessor:
         for watcher in self._watchers:
             watcher.stop()
         with self._queue.lock:
-            self._closed, pending = True, set(self._pending)
-        running = wait_for(pending, timeout).not_done if wait else pending
-        for future in running if wait else ():
-            future.cancel()
+            self._closed, pending = True, [each.future for each in self._pending.values()]
+        if wait:
+            wait_for(pending, timeout)
+            self._cancel([future for future in pending if not future.done()])
         if all(future.done() for future in pending):
             if self._front:
                 self._front.close(and_wait=wait)
             self._invocations.shutdown(wait=wait)
             self._steps.shutdown(wait=wait)
         return all(future.done() for future in pending)
+
+    def _cancel(self, futures: "Collection[OperationFuture]") -> None:
+        """Cancel what has not begun; what was posted together, as the database may not answer."""
+        if self._front and futures:
+            self._front.cancel([future.id for future in futures])
+        for future in () if self._front else futures:
+            future.cancel()
 
     def leave(self) -> None:
         """Leave what was asked for to conductors, and refuse new operations.
