@@ -14,7 +14,7 @@ from fabric_direct.errors import Denied, DriverError, Interrupted, InvalidSite
 from fabric_direct.model import Operation, Outcome, SliverRef
 from fabric_direct.operations.front import PROGRESS
 from fabric_direct.operations.operation_future import OperationFuture
-from fabric_direct.operations.outcomes import before_any_change, failed
+from fabric_direct.operations.outcomes import before_any_change, failed, with_left
 from fabric_direct.operations.progress import Progress
 from fabric_direct.operations.requests import loads
 from fabric_direct.operations.signatures import RequestKeys
@@ -171,9 +171,8 @@ class Conductor:
     def _ended(self, conducting: Conducting, taken: Taken, future: OperationFuture) -> None:
         """Write what came of an operation, or hand it back; called in its thread."""
         if future.cancelled():
-            left = _unknown(taken) if taken.tries > 1 else ()
             operation, ref = Operation(taken.operation), _ref(taken)
-            outcome = failed(operation, ref, before_any_change(operation, ref), left)
+            outcome = failed(operation, ref, before_any_change(operation, ref))
         elif error := future.exception():
             outcome = _not_begun(taken, RuntimeError(str(error)))
         else:
@@ -182,7 +181,8 @@ class Conductor:
             self._until_answered(conducting.hand_back, taken)
             self._forget(taken)
         else:
-            self._end(conducting, taken, outcome)
+            left = _unknown(taken) if outcome.failed_by(Interrupted) else ()
+            self._end(conducting, taken, with_left(outcome, left))
 
     def _end(self, conducting: Conducting, taken: Taken, outcome: Outcome) -> None:
         self._write_progress(conducting)
@@ -286,10 +286,9 @@ def _ref(taken: Taken) -> SliverRef:
 
 
 def _unknown(taken: Taken) -> tuple[str, ...]:
-    return (f"unknown: what {taken.operation} had done before",)
+    return (f"unknown: what {taken.operation} had done before",) if taken.again else ()
 
 
 def _not_begun(taken: Taken, error: Exception) -> Outcome:
     """Return the outcome of an operation that this conductor did not begin."""
-    left = _unknown(taken) if taken.tries > 1 else ()
-    return failed(Operation(taken.operation), _ref(taken), error, left)
+    return failed(Operation(taken.operation), _ref(taken), error, _unknown(taken))

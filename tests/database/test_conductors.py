@@ -432,6 +432,23 @@ class TestAConductor:
         assert outcome.error
         assert (outcome.error.kind, servers(site)) == ("Denied", ["vm-1"])
 
+    def test_that_gets_one_that_was_interrupted_and_handed_back_does_not_know_what_was_done(
+        self, make_conducted: MakeSite, conduct: Conduct, queue: OperationQueue
+    ) -> None:
+        site, steps = make_conducted(delay=0.5), Steps()
+        assert site.state_database
+        it = conduct(site, "--drain", "0")
+        with front(site, steps) as processor:
+            future = processor.create(vm())
+            steps.until("port nic")
+            assert it.end() == 0
+            assert not future.interrupt()
+            conduct(fast(site))
+            outcome = future.result(PATIENCE)
+
+        assert outcome.failed_by(Interrupted)
+        assert outcome.left == ("unknown: what create had done before",)
+
 
 class TestADatabaseThatGoesAway:
     def test_is_waited_for_and_nothing_is_lost(
@@ -464,6 +481,44 @@ class TestADatabaseThatGoesAway:
             "Unreachable",
             (),
         )
+
+
+def test_what_a_program_does_not_wait_for_is_cancelled_together(
+    conducted: Site, queue: OperationQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    cancel = OperationQueue.cancel
+
+    def noted(queue: OperationQueue, ids: list[str], *, interrupt: bool) -> tuple[str, ...]:
+        asked.append(sorted(ids))
+        return cancel(queue, ids, interrupt=interrupt)
+
+    monkeypatch.setattr(OperationQueue, "cancel", noted)
+    with front(conducted) as processor:
+        futures = [processor.create(another(f"vm-{number}")) for number in range(5)]
+        wait_until("all to be posted", lambda: len(queue.listed()) == 5, timeout=PATIENCE)
+        processor.shutdown(timeout=0)
+
+    assert all(future.cancelled() for future in futures)
+    assert asked == [sorted(future.id for future in futures)]
+
+
+def test_what_is_asked_for_as_a_program_ends_is_posted(
+    conducted: Site, queue: OperationQueue
+) -> None:
+    program = """if True:
+        import sys
+        from fabric_direct.processor import HandlerProcessor
+        from fabric_direct.site.config import Site
+        from tests.database.slivers import vm
+
+        print(HandlerProcessor(Site.model_validate_json(sys.argv[1])).create(vm()).id)
+        """
+    command = [sys.executable, "-c", program, conducted.model_dump_json()]
+    folder = Path(__file__).parents[2]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+
+    assert [each.id for each in queue.listed()] == [ran.stdout.strip()]
 
 
 def test_no_secret_stays_when_an_operation_has_ended(

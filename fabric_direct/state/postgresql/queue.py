@@ -59,7 +59,8 @@ UPDATE operation SET holder = %s, tries = tries + 1, begun = coalesce(begun, clo
             ))
             ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED
     )
-    RETURNING id, sliver, type, operation, request, asker, signature, tries, told, interrupted, ARRAY(
+    RETURNING id, sliver, type, operation, request, asker, signature, tries, told, interrupted,
+    begun < statement_timestamp(), ARRAY(
         SELECT other.sliver FROM operation_before JOIN operation AS other ON other.id = other
             WHERE operation_before.operation = operation.id AND NOT other.done
     )
@@ -122,6 +123,8 @@ class Taken:
     told: bool
     interrupted: bool
     """Whether it is to begin nothing more."""
+    again: bool
+    """Whether it was taken before: what was done then is not known."""
     undone: Sequence[str]
     """Slivers of which the operation was not done that must be first."""
 
