@@ -1,8 +1,8 @@
 """The commands for operations that conductors carry out: ``conductor``, ``operations …``."""
 
 import signal
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ from fabric_direct.site.extras import require
 if TYPE_CHECKING:
     from fabric_direct.state.postgresql.queue import OperationQueue, QueuedOperation
 
+T = TypeVar("T")
 _COLUMNS = (
     *("ID", "OPERATION", "SLIVER", "STATE", "ASKED", "BEGUN", "ENDED", "CONDUCTOR"),
     *("WHO", "ERROR", "LEFT"),
@@ -187,8 +188,8 @@ def _data(each: "QueuedOperation") -> dict[str, object]:
 
     return asdict(each) | {
         "state": each.state,
-        "asker": json.loads(each.asker),
-        "outcome": json.loads(each.outcome) if each.outcome else None,
+        "asker": _read(json.loads, each.asker),
+        "outcome": _read(json.loads, each.outcome),
         **{
             name: when and when.isoformat()
             for name in ("posted", "begun", "ended")
@@ -197,11 +198,20 @@ def _data(each: "QueuedOperation") -> dict[str, object]:
     }
 
 
+def _read(read: Callable[[str], T], text: str | None) -> T | None:
+    """Return what a conductor or an asker wrote; None if it is of another version."""
+    try:
+        return read(text) if text else None
+    except ValueError:
+        return None
+
+
 def _row(each: "QueuedOperation") -> list[str]:
     from fabric_direct.model import Outcome  # noqa: PLC0415 - see the package
     from fabric_direct.state.audit_trail import Asker  # noqa: PLC0415
 
-    outcome = Outcome.model_validate_json(each.outcome) if each.outcome else None
+    outcome = _read(Outcome.model_validate_json, each.outcome)
+    who = _read(Asker.model_validate_json, each.asker)
     times = [
         when.astimezone().isoformat(" ", "seconds") if when else ""
         for when in (each.posted, each.begun, each.ended)
@@ -213,7 +223,7 @@ def _row(each: "QueuedOperation") -> list[str]:
         each.state,
         *times,
         each.conductor,
-        Asker.model_validate_json(each.asker).who,
+        who.who if who else "",
         outcome.error.kind if outcome and outcome.error else "",
         "; ".join(outcome.left) if outcome else "",
     ]

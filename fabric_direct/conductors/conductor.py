@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 from socket import gethostname
+from typing import cast
 
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Denied, DriverError, Interrupted, InvalidSite
-from fabric_direct.model import Operation, Outcome, SliverRef
+from fabric_direct.model import Operation, Outcome, SliverRef, Status
 from fabric_direct.operations.front import PROGRESS
 from fabric_direct.operations.operation_future import OperationFuture
-from fabric_direct.operations.outcomes import before_any_change, failed, with_left
+from fabric_direct.operations.outcomes import before_any_change, failed, report, with_left
 from fabric_direct.operations.progress import Progress
 from fabric_direct.operations.requests import loads
 from fabric_direct.operations.signatures import RequestKeys
@@ -186,7 +187,9 @@ class Conductor:
 
     def _end(self, conducting: Conducting, taken: Taken, outcome: Outcome) -> None:
         self._write_progress(conducting)
-        text = outcome.model_dump_json()
+        text = attempt(outcome.model_dump_json)
+        if isinstance(text, Exception):
+            text = _not_sent(outcome, text).model_dump_json()
         if self._until_answered(partial(conducting.end, done=outcome.ok), taken, text) is False:
             log.warning("%s of %s was taken over", taken.operation, taken.sliver)
         self._forget(taken)
@@ -276,13 +279,14 @@ class Conductor:
             texts = []
             while self._progress:
                 id_, progress = self._progress.popleft()
-                texts.append((id_, PROGRESS.dump_json(progress).decode()))
-            if isinstance(error := attempt(conducting.tell, texts) if texts else None, Exception):
+                texts.append((id_, attempt(PROGRESS.dump_json, progress)))
+            told = [(id_, text.decode()) for id_, text in texts if isinstance(text, bytes)]
+            if isinstance(error := attempt(conducting.tell, told) if told else None, Exception):
                 log.debug("the progress is not told: %s", error)
 
 
 def _ref(taken: Taken) -> SliverRef:
-    return SliverRef(id=taken.sliver, type=taken.type)
+    return SliverRef.model_construct(id=taken.sliver, type=taken.type)  # whatever the queue has
 
 
 def _unknown(taken: Taken) -> tuple[str, ...]:
@@ -291,4 +295,18 @@ def _unknown(taken: Taken) -> tuple[str, ...]:
 
 def _not_begun(taken: Taken, error: Exception) -> Outcome:
     """Return the outcome of an operation that this conductor did not begin."""
-    return failed(Operation(taken.operation), _ref(taken), error, _unknown(taken))
+    if taken.operation in {*Operation}:
+        return failed(Operation(taken.operation), _ref(taken), error, _unknown(taken))
+    return Outcome.model_construct(  # of a later version, which can read it
+        operation=cast(Operation, taken.operation),
+        sliver=_ref(taken),
+        status=Status.FAILED,
+        error=report(error),
+        left=_unknown(taken),
+    )
+
+
+def _not_sent(outcome: Outcome, error: Exception) -> Outcome:
+    """Return what is told instead of an outcome that is no text."""
+    why = DriverError("the outcome cannot be sent", why=ascii(str(error)))
+    return failed(outcome.operation, outcome.sliver, why, ("unknown: what came of it",))

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,10 +20,12 @@ from psycopg.sql import SQL, Identifier
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.cli import main
+from fabric_direct.conductors.conductor import Conductor
 from fabric_direct.drivers.fake.substrate import substrate
 from fabric_direct.errors import Interrupted
 from fabric_direct.model import NodeSliver, Outcome, Status
 from fabric_direct.model.services import L2Bridge
+from fabric_direct.operations.operations import Operations
 from fabric_direct.operations.progress import Progress
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Conductors, Site
@@ -449,6 +453,52 @@ class TestAConductor:
         assert outcome.failed_by(Interrupted)
         assert outcome.left == ("unknown: what create had done before",)
 
+    @pytest.mark.parametrize(
+        "garbage",
+        [("operation", "fly"), ("asker", "{"), ("request", "x"), ("type", ""), ("sliver", "")],
+    )
+    def test_that_cannot_read_one_carries_out_the_others(
+        self,
+        conducted: Site,
+        conduct: Conduct,
+        queue: OperationQueue,
+        server: str,
+        garbage: tuple[str, str],
+    ) -> None:
+        with front(conducted) as processor:
+            bad, good = processor.create(vm()), processor.create(another("b"))
+            wait_until("both to be posted", lambda: len(queue.listed()) == 2, timeout=PATIENCE)
+            column, value = garbage
+            with psycopg.connect(server) as connection:
+                statement = SQL("UPDATE {}.operation SET {} = %s WHERE id = %s").format(
+                    Identifier(conducted.site), Identifier(column)
+                )
+                connection.execute(statement, (value, bad.id))
+            conduct(conducted)
+            outcomes = [future.result(PATIENCE) for future in (bad, good)]
+
+        assert outcomes[1].ok
+        assert {each.state for each in queue.listed(ended=True)} <= {"done", "not done"}
+
+    def test_that_cannot_send_an_outcome_says_so(
+        self, conducted: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        it, carry_out = Conductor(conducted), Operations.carry_out
+
+        def no_text(*given: Any) -> Outcome:
+            return carry_out(*given).model_copy(update={"data": {"name": "\udcff"}})
+
+        monkeypatch.setattr(Operations, "carry_out", no_text)
+        with ThreadPoolExecutor(1) as threads, front(conducted) as processor:
+            ended = threads.submit(it.run, drain=0)
+            outcome = processor.create(vm()).result(PATIENCE)
+            it.stop()
+            ended.result(PATIENCE)
+
+        assert outcome.error
+        assert "the outcome cannot be sent" in outcome.error.message
+        assert outcome.left == ("unknown: what came of it",)
+
 
 class TestADatabaseThatGoesAway:
     def test_is_waited_for_and_nothing_is_lost(
@@ -583,6 +633,23 @@ class TestACommand:
                 timeout=PATIENCE,
             )
             wait_until("that to be known", future.cancelled, timeout=PATIENCE)
+
+    def test_lists_also_what_it_cannot_read(
+        self, conducted: Site, tmp_path: Path, queue: OperationQueue, server: str
+    ) -> None:
+        path = tmp_path / "site.json"
+        path.write_text(conducted.model_dump_json(exclude_defaults=True))
+        with front(conducted) as processor:
+            future = processor.create(vm())
+            wait_until("it to be posted", queue.listed, timeout=PATIENCE)  # type: ignore[arg-type]
+            processor.leave()
+        with psycopg.connect(server) as connection:
+            statement = SQL("UPDATE {}.operation SET asker = '{{', outcome = '{{', ended = now()")
+            connection.execute(statement.format(Identifier(conducted.site)))
+        for option in ((), ("--json",)):
+            words = ["operations", "list", "--all", *option, "--site", str(path)]
+            said = CliRunner().invoke(main, words)
+            assert (said.exit_code, future.id in said.stdout) == (0, True)
 
     def test_that_needs_conductors_says_so_without_them(
         self, make_site: MakeSite, tmp_path: Path
