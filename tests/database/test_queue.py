@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.errors import Conflict, Unreachable
 from fabric_direct.site.config import Site
 from fabric_direct.state.postgresql.connections import Connections
@@ -22,7 +23,7 @@ from fabric_direct.state.postgresql.queue import (
     Taken,
     queue_of,
 )
-from tests.database.conftest import MakeSite
+from tests.database.conftest import LEASE, MakeSite
 
 _numbers = count(1)
 
@@ -177,6 +178,31 @@ def test_one_that_was_taken_without_an_answer_is_taken_again(
     assert (again.id, again.tries) == (lost, 1)
     assert conducting.end(one, "{}", done=True)
     assert conducting.take([lost]) is None
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["it begins", "it was away"])
+def test_nobody_is_taken_for_dead_before_the_database_has_answered_for_two_leases(
+    queue: OperationQueue, conducting: Conducting, site: Site, server: str, away: bool
+) -> None:
+    def die() -> None:
+        with psycopg.connect(server) as connection:
+            connection.execute(SQL("SET search_path TO {}").format(Identifier(site.site)))
+            connection.execute("INSERT INTO holder VALUES ('dead', now() - interval '1 h', 'it')")
+            connection.execute("UPDATE operation SET holder = 'dead'")
+
+    def takes_over() -> bool:
+        return bool(conducting.take_over())
+
+    posted(queue, post("a"))
+    if away:
+        die()
+        wait_until("the dead to be taken over", takes_over, timeout=60)
+        conducting._answered -= 2 * LEASE
+    die()
+
+    assert conducting.take_over() == 0
+    wait_until("the dead to be taken over", takes_over, timeout=60)
+    assert taken(conducting).sliver == "a"
 
 
 def test_more_than_may_wait_are_refused_and_none_of_them_is_there(

@@ -10,6 +10,7 @@ an operation that is posted while the one before it ends is made ready by one of
 """
 
 import logging
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -410,6 +411,8 @@ class Conducting:
         self._queue, self._beats, self._who = queue, beats, who
         self._unanswered = False
         """Whether it may have taken an operation that it does not know of."""
+        self._answers_since = self._answered = time.monotonic()
+        """Since when the database answers without a gap of a lease, and when it did so last."""
 
     def announce(self) -> None:
         """Have others see this conductor; again, if it was taken for dead."""
@@ -482,6 +485,8 @@ class Conducting:
         """Free the operations of conductors that were not heard for two leases.
 
         What they hold, locks too, is not theirs any more: one that was frozen does nothing after waking.
+        Nobody is taken for dead until the database has answered for two leases: while it is away, the
+        living are not heard either.
 
         :returns: how many such conductors there were.
         """
@@ -493,11 +498,22 @@ class Conducting:
         with self._queue.begin(0) as db:
             given = (self._beats.id, 2 * self._queue.lease)
             dead = [who for (who,) in db.exec_driver_sql(statement, given).fetchall()]
+            if not self._answers():
+                db.rollback()
+                return 0
             if dead:
                 self._queue.notify(db, "ready")
         for who in dead:
             log.warning("conductor %s is not heard any more: others take over", who)
         return len(dead)
+
+    def _answers(self) -> bool:
+        """Return whether the database, which has just answered, does so for two leases."""
+        now = time.monotonic()
+        if now - self._answered > self._queue.lease:
+            self._answers_since = now
+        self._answered = now
+        return now - self._answers_since >= 2 * self._queue.lease
 
     def prune(self) -> None:
         """Forget operations that ended long ago, unless one waits for them."""
