@@ -269,6 +269,15 @@ def test_many_that_post_and_end_at_once_lose_nothing(
         assert (len(mine), mine) == (each, sorted(mine))
 
 
+def test_more_slivers_than_a_server_has_locks_are_posted_and_cancelled_together(
+    queue: OperationQueue,
+) -> None:
+    posts = [post(f"s{number}") for number in range(30_000)]
+
+    assert queue.post(posts, at_most=len(posts), patience=60)
+    assert len(queue.cancel([each.id for each in posts])) == len(posts)
+
+
 def test_the_queue_of_another_site_is_another_one(
     queue: OperationQueue, conducting: Conducting, make_site: MakeSite
 ) -> None:

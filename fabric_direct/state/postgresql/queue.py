@@ -6,7 +6,8 @@ needs; then it is ready, and the first conductor that is free takes it. It is he
 it. Its outcome is written only by its holder.
 
 Who changes a sliver's part of the queue holds an advisory lock of the sliver until the transaction ends:
-an operation that is posted while the one before it ends is made ready by one of the two.
+an operation that is posted while the one before it ends is made ready by one of the two. Slivers share
+256 of them, as a server has a few thousand for all.
 """
 
 import logging
@@ -33,8 +34,10 @@ _TOGETHER = 500
 _KEPT = "1 day"
 """How long an operation that has ended is kept for whoever asks what came of it."""
 _LOCK = """
-SELECT pg_advisory_xact_lock(hashtextextended(%s || '/' || sliver, 0))
-    FROM (SELECT sliver FROM unnest(%s::text[]) AS sliver ORDER BY sliver) AS ordered
+SELECT pg_advisory_xact_lock(key) FROM (
+    SELECT DISTINCT hashtextextended(%s || '/' || (hashtextextended(sliver, 0) & 255), 0) AS key
+        FROM unnest(%s::text[]) AS sliver ORDER BY key
+) AS ordered
 """
 _POST = """
 INSERT INTO operation (
