@@ -893,7 +893,7 @@ class HandlerProcessor:
         cancelled = list[SliverRef]()
 
         def give_up() -> None:
-            cancelled.extend(pending[id_] for id_ in front.cancel(pending, interrupt=True))
+            cancelled.extend(pending[id_] for id_ in front.give_up(pending))
 
         thread = Thread(target=give_up, name="fabric-direct-give-up", daemon=True)
         thread.start()

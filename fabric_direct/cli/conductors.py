@@ -173,7 +173,7 @@ def _queue(settings: Settings) -> "OperationQueue":
 
 
 def _found(queue: "OperationQueue", ids: Sequence[str]) -> "list[QueuedOperation]":
-    found = queue.listed(ids)
+    found = queue.listed([id_ for id_ in ids if id_.isascii()])
     if missing := set(ids).difference(each.id for each in found):
         raise NotFound(
             f"there is no operation {', '.join(sorted(missing))}",

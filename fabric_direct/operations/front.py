@@ -90,6 +90,8 @@ class Front:
         self._threads: list[threading.Thread] = []
         self._silent = self._lonely = self._closed = False
         """Whether the database does not answer, no conductor runs, and nothing more will be asked."""
+        self._impatient = False
+        """Whether what could not be posted yet is given up."""
         _all.add(self)
 
     # --- asking
@@ -173,13 +175,15 @@ class Front:
         while True:
             left = max(0.0, end - time.monotonic())
             try:
-                if self._queue.post(posts, at_most=self._at_most, patience=left):
+                at_once = min(left, _TURN)
+                if self._queue.post(posts, at_most=self._at_most, patience=at_once):
                     return True
                 known = False
-            except DriverError:
-                if known:
+            except DriverError as error:
+                again = isinstance(error, Unreachable) and left and not self._impatient
+                if known and not again:
                     raise
-            if not left:
+            if not left or self._impatient:
                 return False
             time.sleep(0.1)
 
@@ -237,6 +241,11 @@ class Front:
         for id_ in ids:
             if each := self._forget(id_):
                 each.future.is_cancelled()
+
+    def give_up(self, ids: Collection[str]) -> tuple[str, ...]:
+        """Cancel or interrupt operations as :meth:`cancel` does; post nothing later."""
+        self._impatient = True
+        return self.cancel(ids, interrupt=True)
 
     def leave(self) -> None:
         """Wait until what was asked for is posted, or could not be; hear no more of what is."""

@@ -517,6 +517,22 @@ class TestADatabaseThatGoesAway:
         assert {outcome.status for outcome in outcomes} == {Status.DONE}
         assert servers(site) == ["late", "vm-0", "vm-1", "vm-2", "vm-3"]
 
+    def test_has_nothing_posted_for_a_program_that_was_interrupted_meanwhile(
+        self, make_conducted: MakeSite, upset: Upset
+    ) -> None:
+        site = make_conducted()
+        assert site.state_database
+        upset("stop")
+        with front(site) as processor:
+            future = processor.create(vm())
+            processor.interrupt()
+            outcome = future.result(PATIENCE)
+            upset("start")
+
+        assert outcome.error
+        assert (outcome.error.kind, outcome.left) == ("Unreachable", ())
+        assert queue_of(site.site, site.state_database).listed() == []
+
     def test_ends_what_is_asked_for_meanwhile_after_a_while(
         self, make_conducted: MakeSite, upset: Upset
     ) -> None:
@@ -650,6 +666,14 @@ class TestACommand:
             words = ["operations", "list", "--all", *option, "--site", str(path)]
             said = CliRunner().invoke(main, words)
             assert (said.exit_code, future.id in said.stdout) == (0, True)
+
+    def test_of_an_id_that_is_no_text_says_that_there_is_none(
+        self, conducted: Site, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "site.json"
+        path.write_text(conducted.model_dump_json(exclude_defaults=True))
+        said = CliRunner().invoke(main, ["operations", "show", "\udcff", "--site", str(path)])
+        assert (said.exit_code, "there is no operation" in said.stderr) == (1, True)
 
     def test_that_needs_conductors_says_so_without_them(
         self, make_site: MakeSite, tmp_path: Path
