@@ -26,7 +26,8 @@ class RequestKeys:
 
     def accept(self, signature: str, *texts: str) -> bool:
         """Return whether this is the signature of the texts, or there is no key."""
-        valid = [hmac.compare_digest(_signature(key, texts), signature) for key in self._keys]
+        given = signature.encode("utf-8", "surrogatepass")
+        valid = [hmac.compare_digest(_signature(key, texts).encode(), given) for key in self._keys]
         return any(valid) or not self._keys
 
 
