@@ -11,6 +11,7 @@ from fabric_direct.cli.metrics_endpoint import Address, metrics_option, served
 from fabric_direct.cli.options import (
     Settings,
     log_to_stderr,
+    named_by_arguments,
     pass_settings,
     print_json,
     shared_options,
@@ -82,7 +83,8 @@ def conductor(
     require("database")
     from fabric_direct.conductors.conductor import Conductor  # noqa: PLC0415 - an extra
 
-    it = Conductor(site, slots=slots, hosts=hosts)
+    with named_by_arguments():
+        it = Conductor(site, slots=slots, hosts=hosts)
     before = {
         number: signal.signal(number, lambda *_: it.stop())
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -125,7 +127,8 @@ def list_(settings: Settings, *, every: bool) -> None:
 @pass_settings
 def show_(settings: Settings, ids: tuple[str, ...]) -> None:
     """Show operations by their IDs, also if they have ended, with what came of them."""
-    found = _found(_queue(settings), ids)
+    with named_by_arguments():
+        found = _found(_queue(settings), ids)
     data = [_data(each) for each in found]
     print_table(settings, _COLUMNS, map(_row, found), data=data, nothing="")
 
@@ -140,7 +143,8 @@ def cancel(settings: Settings, ids: tuple[str, ...]) -> None:
     What one has done so far is not undone: the same operation again, or `recover`, finishes it.
     """
     queue = _queue(settings)
-    going = [each.id for each in _found(queue, ids) if each.ended is None]
+    with named_by_arguments():
+        going = [each.id for each in _found(queue, ids) if each.ended is None]
     cancelled = queue.cancel(going, interrupt=True)
     told = [f"{id_}: {_became(id_, going, cancelled)}" for id_ in ids]
     lost_output.note(told)

@@ -412,7 +412,7 @@ class TestAConductor:
         path = tmp_path / "site.json"
         path.write_text(conducted.model_dump_json(exclude_defaults=True))
         said = CliRunner().invoke(main, ["conductor", "--hosts", "w9", "--site", str(path)])
-        assert said.exit_code == 1
+        assert said.exit_code == 2
         assert "no host 'w9'" in said.stderr
 
     def test_carries_out_only_what_is_signed_where_the_site_says_so(
@@ -673,7 +673,7 @@ class TestACommand:
         path = tmp_path / "site.json"
         path.write_text(conducted.model_dump_json(exclude_defaults=True))
         said = CliRunner().invoke(main, ["operations", "show", "\udcff", "--site", str(path)])
-        assert (said.exit_code, "there is no operation" in said.stderr) == (1, True)
+        assert (said.exit_code, "there is no operation" in said.stderr) == (2, True)
 
     def test_that_needs_conductors_says_so_without_them(
         self, make_site: MakeSite, tmp_path: Path
