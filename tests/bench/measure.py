@@ -59,8 +59,7 @@ def line(what: str, value: float, unit: str, wanted: str, ok: bool) -> None:
 def keep(part: str) -> None:
     """Keep the figures of this run, with the machine that they are of.
 
-    :param part: ``ironic``, ``machine``, ``network``, ``openstack``, ``scale`` or ``worker``; those of
-        its last run are replaced.
+    :param part: one of ``ABOUT`` of :mod:`tests.bench.report`; those of its last run are replaced.
     """
     RESULTS.mkdir(parents=True, exist_ok=True)
     run = {"of": machine(), "figures": [asdict(figure) for figure in _figures]}

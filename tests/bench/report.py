@@ -49,6 +49,13 @@ than those of a real one. The playbook is that of fabric_am 1.9.1, run by its ow
         "command": "make bench",
         "about": "Start, engine, libvirt, upkeep, placement, zones.",
     },
+    "conductors": {
+        "title": "Conductors",
+        "command": "make bench-conductors",
+        "about": """\
+Operations on the fakes that conductors carry out, on a PostgreSQL of the same machine: conductors, who
+asks and the database share its processors.""",
+    },
     "network": {
         "title": "Network services",
         "command": "make bench-network",
