@@ -290,7 +290,7 @@ class Front:
                 looked = now
                 self._answer(self._look, waiting, waiting)
                 self._answer(self._look_for_conductors, waiting)
-            elif ended or ("progress", "") in changes:
+            elif ended or (self._tell and ("progress", "") in changes):
                 self._answer(self._look, waiting, ended)
         notices.close()
 

@@ -52,7 +52,7 @@ class OperationFuture(Future[Outcome]):
         :returns: whether it was cancelled. False: :meth:`result` has its outcome.
         """
         if self._posted and not self.done():
-            return self.id in self._posted.cancel([self.id], interrupt=True)
+            return self._withdrawn(self._posted, interrupt=True)
         if self.cancel():
             return True
         self._interruption.begin()
@@ -67,8 +67,14 @@ class OperationFuture(Future[Outcome]):
     def cancel(self) -> bool:
         """Cancel the operation, unless it has begun; return whether it was."""
         if self._posted and not self.done():
-            return self.id in self._posted.cancel([self.id])
+            return self._withdrawn(self._posted, interrupt=False)
         return super().cancel()
+
+    def _withdrawn(self, posted: Posted, *, interrupt: bool) -> bool:
+        withdrawn = self.id in posted.cancel([self.id], interrupt=interrupt)
+        if withdrawn and not self.done():  # nobody waits for it any more
+            self.is_cancelled()
+        return withdrawn
 
     def is_cancelled(self) -> None:
         """Note that the operation was cancelled; called once."""

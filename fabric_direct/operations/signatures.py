@@ -1,6 +1,7 @@
 """Signatures of requests, so that conductors carry out only what comes from who knows the site's key."""
 
 import hmac
+import stat
 from pathlib import Path
 
 from fabric_direct.errors import InvalidSite
@@ -16,7 +17,7 @@ class RequestKeys:
     def __init__(self, path: Path | None) -> None:
         """Read them, one on each line: the first one signs, each is accepted.
 
-        :raises InvalidSite: if they cannot be read, or one is too short.
+        :raises InvalidSite: if they cannot be read, others may read them, or one is too short.
         """
         self._keys = _read(path) if path else ()
 
@@ -33,10 +34,14 @@ class RequestKeys:
 
 def _read(path: Path) -> tuple[bytes, ...]:
     try:
-        lines = path.read_bytes().split()
+        lines, mode = path.read_bytes().split(), path.stat().st_mode
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidSite(f"cannot read {path}", field=_FIELD, why=why) from error
+    if mode & stat.S_IRWXO:
+        raise InvalidSite(
+            f"others may read {path}", remedy=f"chmod 600 {path}, and change it", field=_FIELD
+        )
     if not lines or any(len(line) < _AT_LEAST for line in lines):
         raise InvalidSite(
             f"{path} must have a key of at least {_AT_LEAST} characters on each line",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -255,6 +256,15 @@ class TestAnOperation:
 
         assert servers(conducted) == ["b"]
 
+    def test_can_be_cancelled_also_by_a_program_that_does_not_wait_for_it(
+        self, conducted: Site, queue: OperationQueue
+    ) -> None:
+        processor = HandlerProcessor(conducted)
+        future = processor.create(vm())
+        processor.leave()
+
+        assert (future.cancel(), future.cancelled(), queue.listed()) == (True, True, [])
+
     def test_that_is_under_way_can_be_interrupted(
         self, make_conducted: MakeSite, conduct: Conduct
     ) -> None:
@@ -381,12 +391,18 @@ class TestAConductor:
     def test_with_which_others_died_gives_up_and_says_so(
         self, make_conducted: MakeSite, conduct: Conduct
     ) -> None:
-        site, steps = make_conducted(delay=0.5), Steps()
-        with front(site, steps) as processor:
+        site = make_conducted(delay=0.5)
+        assert site.state_database
+        queue = queue_of(site.site, site.state_database)
+
+        def taken(times: int) -> bool:
+            return [each.tries for each in queue.listed()] == [times]
+
+        with front(site) as processor:
             future = processor.create(vm())
-            for _ in range(3):
+            for times in (1, 2, 3):
                 it = conduct(site)
-                steps.until("server")
+                wait_until("it to be taken", partial(taken, times), timeout=PATIENCE)
                 it.signal(signal.SIGKILL)
             conduct(site)
             outcome = future.result(PATIENCE)
@@ -421,6 +437,8 @@ class TestAConductor:
         key, other = tmp_path / "key", tmp_path / "other"
         key.write_text(f"{'1' * 32}\n{'2' * 32}\n")
         other.write_text(f"{'2' * 32}\n")
+        for path in (key, other):
+            path.chmod(0o600)
         site = make_conducted()
         signed, renewed = (
             site.model_copy(update={"conductors": Conductors(key_file=path)})
@@ -437,10 +455,9 @@ class TestAConductor:
         assert (outcome.error.kind, servers(site)) == ("Denied", ["vm-1"])
 
     def test_that_gets_one_that_was_interrupted_and_handed_back_does_not_know_what_was_done(
-        self, make_conducted: MakeSite, conduct: Conduct, queue: OperationQueue
+        self, make_conducted: MakeSite, conduct: Conduct
     ) -> None:
         site, steps = make_conducted(delay=0.5), Steps()
-        assert site.state_database
         it = conduct(site, "--drain", "0")
         with front(site, steps) as processor:
             future = processor.create(vm())

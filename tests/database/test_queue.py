@@ -270,8 +270,13 @@ def test_many_that_post_and_end_at_once_lose_nothing(
 
 
 def test_more_slivers_than_a_server_has_locks_are_posted_and_cancelled_together(
-    queue: OperationQueue,
+    site: Site,
 ) -> None:
+    assert site.state_database
+    # Connections of its own: of so many, a statement may last longer than a short lease allows.
+    url = f"{site.state_database.url}?application_name=many"
+    patient = site.state_database.model_copy(update={"url": url, "lease": 30.0})
+    queue = queue_of(site.site, patient)
     posts = [post(f"s{number}") for number in range(30_000)]
 
     assert queue.post(posts, at_most=len(posts), patience=60)

@@ -14,6 +14,7 @@ OLD, NEW = "1" * 32, "2" * 32
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "conductors.key"
     path.write_text(f"{OLD}\n{NEW}\n")
+    path.chmod(0o640)
     return path
 
 
@@ -53,6 +54,12 @@ def test_everything_is_accepted_without_a_file() -> None:
 def test_a_file_without_keys_is_refused(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InvalidSite, match="must have a key of at least 32 characters"):
+        RequestKeys(path)
+
+
+def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
+    path.chmod(0o644)
+    with pytest.raises(InvalidSite, match="others may read"):
         RequestKeys(path)
 
 
