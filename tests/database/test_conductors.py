@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -535,13 +536,22 @@ class TestADatabaseThatGoesAway:
         assert servers(site) == ["late", "vm-0", "vm-1", "vm-2", "vm-3"]
 
     def test_has_nothing_posted_for_a_program_that_was_interrupted_meanwhile(
-        self, make_conducted: MakeSite, upset: Upset
+        self, make_conducted: MakeSite, upset: Upset, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         site = make_conducted()
         assert site.state_database
+        tried = Event()
+        post = OperationQueue.post
+
+        def noted(*posts: Any, **limits: Any) -> bool:
+            tried.set()
+            return post(*posts, **limits)
+
+        monkeypatch.setattr(OperationQueue, "post", noted)
         upset("stop")
         with front(site) as processor:
             future = processor.create(vm())
+            assert tried.wait(PATIENCE)  # one that is interrupted before is cancelled
             processor.interrupt()
             outcome = future.result(PATIENCE)
             upset("start")
