@@ -159,18 +159,19 @@ def test_a_server_that_goes_to_error_is_removed_and_its_fault_told(
 ) -> None:
     image = cloud.create_image(
         ours("broken"),
-        data=b"this is no disk image" * 1000,
-        disk_format="qcow2",
+        data=bytes(1 << 20),
+        disk_format="raw",
         container_format="bare",
         wait=True,
         use_import=False,
+        hw_machine_type="no-such-machine",
     )
     try:
         outcome = processor.create(sliver("bad", image=ours("broken"))).result()
     finally:
         cloud.delete_image(image.id)
 
-    failed(outcome, "DriverError", "mage")
+    failed(outcome, "DriverError", "maximum number of retries")
     assert things() == set()
 
 
