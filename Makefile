@@ -9,6 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
 LAB := labs/local/lab
 OPENSTACK := labs/openstack/lab
+# OpenStack of today by RELEASE=2026.2; the agents of Open vSwitch instead of its OVN by OPENSTACK_NETWORK=ovs.
+export FABRIC_OPENSTACK_RELEASE := $(RELEASE)
+export FABRIC_OPENSTACK_NETWORK := $(OPENSTACK_NETWORK)
 WORKER := labs/worker/lab
 NETWORK := labs/network/lab
 ONESITE := labs/onesite/lab
@@ -276,6 +279,7 @@ ironic: .venv/installed
 ironic-down: ## end that Ironic; nothing of it goes on
 	$(IRONIC) down
 
+site: export FABRIC_OPENSTACK_RELEASE := zed
 site: openstack worker-built
 	$(ONESITE) up
 

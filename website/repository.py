@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("*.md", "docs/**/*.md", "labs/*/README.md", "examples/*/README.md")
+PAGES = ("*.md", "docs/**/*.md", "labs/**/README.md", "examples/*/README.md")
 PICTURES = ("docs/*.png", "docs/*.svg", "docs/pictures/*.svg")
 LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 LANGUAGES = {"": "text", ".md": "markdown", ".py": "python", ".toml": "toml", ".txt": "text"} | {

@@ -1,5 +1,6 @@
 """Fill the lab: `seed.py identity`, `seed.py stock IMAGES`, `seed.py site`; what is there stays."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -10,12 +11,16 @@ import openstack
 from keystoneauth1.exceptions import ClientException
 from openstack.exceptions import SDKException
 
+NETWORK = os.environ["FABRIC_OPENSTACK_NETWORK"]  # ovn, ovs or, in Zed, linuxbridge
+VOLUMES = {"block-storage": ("cinder", "http://127.0.0.1:8776/v3")}
+if NETWORK == "linuxbridge":
+    VOLUMES = {"volumev3": ("cinderv3", "http://127.0.0.1:8776/v3/%(project_id)s")}
 ENDPOINTS = {
     "image": ("glance", "http://127.0.0.1:9292"),
     "compute": ("nova", "http://127.0.0.1:8774/v2.1"),
     "placement": ("placement", "http://127.0.0.1:8778"),
     "network": ("neutron", "http://127.0.0.1:9696"),
-    "volumev3": ("cinderv3", "http://127.0.0.1:8776/v3/%(project_id)s"),
+    **VOLUMES,
 }
 ACCOUNTS = (  # user, project, roles
     ("services", "service", ("admin", "service")),
@@ -42,7 +47,7 @@ IMAGES = {  # GB of disk and MiB of memory, at least
 PROPERTIES = {"hw_rng_model": "virtio", "hw_qemu_guest_agent": "yes", "os_distro": "debian"}
 HOST = "worker1"  # others may have joined it before
 HOST_SERVICES = 5  # cinder-scheduler, cinder-volume, nova-compute, nova-conductor, nova-scheduler
-AGENTS = 4  # bridges, DHCP, routers, metadata
+AGENTS = 2 if NETWORK == "ovn" else 4  # controller, metadata; bridges, DHCP, routers, metadata
 cloud = openstack.connect()
 
 
@@ -137,7 +142,7 @@ def inner_subnets() -> list[str]:
 
 
 def network(name: str, physical_network: str | None = None, **details: Any) -> Any:
-    """Make a network for all projects, on VXLAN or flat on a physical network."""
+    """Make a network for all projects, on a tunnel or flat on a physical network."""
     if physical_network:
         details["provider_network_type"] = "flat"
         details["provider_physical_network"] = physical_network

@@ -18,7 +18,7 @@ from tests.trust.clock import Clock
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for folder in (".", "docs/**", "labs/*", "examples/**")
+    for folder in (".", "docs/**", "labs/**", "examples/**")
     for page in ROOT.glob(f"{folder}/*.md")
 )
 FENCE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
