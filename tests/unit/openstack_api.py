@@ -82,7 +82,7 @@ _PREFIXES = {"network": "/v2.0", "image": "/v2", "baremetal": "/v1"}
 _TYPES = {"volume": "volumev3"}
 _IRONIC = {"id": "v1", "status": "CURRENT", "version": "1.82", "min_version": "1.1"}
 # As a cloud of the release Zed answers them; Glance's is shortened.
-_VERSIONS: dict[str, tuple[int, str, dict[str, str]]] = {
+VERSIONS: dict[str, tuple[int, str, dict[str, str]]] = {
     "/identity/v3": (200, "version", {"id": "v3.14", "status": "stable"}),
     "/compute/v2.1": (
         200,
@@ -222,7 +222,7 @@ class OpenStackApi:
         path = urlsplit(request.url or "").path.rstrip("/")
         if path.endswith("/auth/tokens"):
             return self._login(request)
-        if path in _VERSIONS:
+        if path in VERSIONS:
             return self._document(path)
         if path == "/networking/v2.0/extensions":
             return 200, {}, _text({"extensions": [{"alias": name} for name in self.extensions]})
@@ -235,7 +235,7 @@ class OpenStackApi:
         self.documents.append(path)
         if path in self.refused:
             return 503, {}, ""
-        status, key, about = _VERSIONS[path]
+        status, key, about = VERSIONS[path]
         href = f"{self.base}{about.get('path', path)}/"
         version = {**about, "links": [{"rel": "self", "href": href}]}
         return status, {}, json.dumps({key: version if key == "version" else [version]})

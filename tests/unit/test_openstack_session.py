@@ -20,11 +20,19 @@ from openstack.proxy import Proxy
 
 from fabric_direct.drivers.openstack.client import session
 from fabric_direct.drivers.openstack.client.errors import translated
+from fabric_direct.drivers.openstack.client.hidden_servers import server_by_id
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Denied, InvalidSite, Unreachable, Unsupported
 from fabric_direct.site.config import OpenStackSettings
 from tests.unit import openstack_api
-from tests.unit.openstack_api import PASSWORD, TOKEN, LoopbackCloud, OpenStackApi, neutron_port
+from tests.unit.openstack_api import (
+    PASSWORD,
+    TOKEN,
+    VERSIONS,
+    LoopbackCloud,
+    OpenStackApi,
+    neutron_port,
+)
 
 PORTS = ("GET", "network", "/ports", {})
 FORK = multiprocessing.get_context("fork")
@@ -123,6 +131,17 @@ class TestSharing:
         said = [request.headers.get("OpenStack-API-Version") for request in api.requests]
         assert said[0] == "compute 2.93"
         assert said[2] == "volume 3.70"
+
+    def test_a_server_is_asked_for_by_id_in_one_in_which_nova_shows_those_of_a_silent_cell(
+        self, api: OpenStackApi, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(VERSIONS["/compute/v2.1"][2], "version", "2.100")
+        api.answer("GET", "compute", "/servers/s1", {"server": {"id": "s1", "status": "UNKNOWN"}})
+
+        with pytest.raises(Unreachable, match="a cell does not answer, which has s1"):
+            server_by_id(cloud(api.settings), "s1")
+
+        assert api.requests[-1].headers["OpenStack-API-Version"] == "compute 2.97"
 
     def test_it_says_who_asks(self, api: OpenStackApi) -> None:
         nothing(api)
@@ -433,9 +452,9 @@ def test_a_cloud_that_tells_its_versions_to_nobody_is_an_error_and_no_end_of_wai
 ) -> None:
     """keystoneauth asks again with a token for it, in the midst of the login that is to give one."""
     nothing(api)
-    _, *version = openstack_api._VERSIONS["/identity/v3"]
+    _, *version = openstack_api.VERSIONS["/identity/v3"]
     with monkeypatch.context() as patched:
-        patched.setitem(openstack_api._VERSIONS, "/identity/v3", (401, *version))
+        patched.setitem(openstack_api.VERSIONS, "/identity/v3", (401, *version))
         with pytest.raises(Unreachable, match="tells its versions to nobody"):
             read_ports(api.settings)
 

@@ -69,6 +69,12 @@ class Hypervisor(Resource):
     cpu_info = Body("cpu_info", type=dict)
 
 
+class ShownServer(Server):
+    """A server in the newest version in which Nova shows, by its id, one whose cell does not answer."""
+
+    _max_microversion = "2.97"
+
+
 class Form(BaseModel):
     """Fields that must be of their types, as JSON has them; what openstacksdk does not know is None."""
 
@@ -347,6 +353,7 @@ _FORMS: dict[type[Resource], type[Form]] = {
     Router: _Named,
     SecurityGroup: _Named,
     Server: _Server,
+    ShownServer: _Server,
     ServerAction: _Action,
     Service: _Service,
     Subnet: _Subnet,

@@ -2,7 +2,8 @@
 
 Those of a cell that does not answer: Nova tells of one by its id, and in a list without any parameter,
 from microversion 2.69 on: ``{"id": …, "status": "UNKNOWN"}``, without a name. A list with a filter is a
-success and leaves it out.
+success and leaves it out. From 2.98 on (Nova 34) the question by id is answered by 500: Nova looks into
+the silent cell for the properties of the image.
 
 Those that are only marked as deleted, as ``reclaim_instance_interval`` has it: Nova tells of one by its
 id. Until it is reclaimed, it keeps its ports and volumes.
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable
 from openstack.compute.v2.server import Server as NovaServer
 from openstack.connection import Connection
 
+from fabric_direct.drivers.openstack.client.answers import ShownServer
 from fabric_direct.drivers.openstack.client.errors import if_there
 from fabric_direct.errors import Unreachable
 
@@ -24,7 +26,7 @@ def server_by_id(cloud: Connection, server_id: str) -> NovaServer | None:
 
     :raises Unreachable: if its cell does not answer.
     """
-    found = if_there(cloud.compute.get_server, server_id)
+    found = if_there(lambda id_: cloud.compute.get_server(ShownServer.new(id=id_)), server_id)
     if unknown := unknown_servers([found] if found else []):
         raise no_answer(unknown)
     return found
