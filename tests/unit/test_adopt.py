@@ -305,6 +305,15 @@ class TestWhatIsRefused:
         assert cloud.changes == []
         assert not worker.calls.write.called
 
+    def test_a_server_whose_cell_does_not_answer(
+        self, am: FabricAm, processor: HandlerProcessor, cloud: Cloud
+    ) -> None:
+        made = am.create()
+        cloud.silent = {made.server["id"]}
+
+        asked = wanted(made, where={"server": made.server["id"]})
+        failed(processor.adopt(asked), "Unreachable", "a cell does not answer")
+
     def test_a_server_that_is_not_there(self, am: FabricAm, processor: HandlerProcessor) -> None:
         made = am.create()
 

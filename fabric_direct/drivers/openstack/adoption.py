@@ -21,6 +21,7 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.openstack.client.answers import invalid
 from fabric_direct.drivers.openstack.client.errors import if_there
+from fabric_direct.drivers.openstack.client.hidden_servers import server_by_id
 from fabric_direct.drivers.openstack.client.name_cache import is_id
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import (
@@ -96,7 +97,7 @@ class OpenStackAdoption(Neutron):
 
     def _candidates(self, name: str) -> list[NovaServer]:
         if is_id(name):
-            found = if_there(self.connection().compute.get_server, name)
+            found = server_by_id(self.connection(), name)
             return [found] if found and self._is_mine(found) else []
         exact = self._named(f"^{_escaped(name)}$")
         return [server for server in exact if server.name == name]
@@ -202,7 +203,7 @@ class OpenStackAdoption(Neutron):
         with self.translated(f"remove the stamp of server {server}"):
             for tag in (sliver_tag(site, sliver), site_tag(site)):
                 self._change_tag("delete", f"/servers/{server}/tags/{tag}")
-            found = if_there(self.connection().compute.get_server, server)
+            found = server_by_id(self.connection(), server)
             keys = [k for k in (found.metadata if found else {}) if k.startswith("fabric-direct:")]
             self.connection().compute.delete_server_metadata(server, sorted(keys))
 

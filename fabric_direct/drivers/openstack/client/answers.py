@@ -70,7 +70,7 @@ class Hypervisor(Resource):
 
 
 class ShownServer(Server):
-    """A server in the newest version in which Nova shows, by its id, one whose cell does not answer."""
+    """A server, in the newest microversion in which Nova shows one whose cell does not answer."""
 
     _max_microversion = "2.97"
 
