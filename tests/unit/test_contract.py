@@ -23,6 +23,7 @@ from fabric_direct.drivers.contract import (
     Volume,
     VolumeDriver,
 )
+from fabric_direct.drivers.contract.changes import Change
 from fabric_direct.drivers.fake import (
     FakeColdDevice,
     FakeCompute,
@@ -59,6 +60,7 @@ from fabric_direct.testing import (
     UplinkContract,
     VolumeContract,
 )
+from fabric_direct.testing.threads import hears
 
 HOST = "localhost"
 GPU, UNLISTED = PciAddress.parse("25:00.0"), PciAddress.parse("40:00.0")
@@ -171,6 +173,11 @@ class TestServers(ServerContract):
 
         monkeypatch.setattr(driver, "create", create)
         self.test_the_inventory_counts_a_server(driver, spec, sliver)
+
+    def test_a_change_may_be_told_before_what_is_not_known(self, driver: FakeCompute) -> None:
+        driver.substrate.listeners.first = Change("server", ("0815", "another"))
+
+        hears(driver)
 
 
 class TestServices(ServiceContract):

@@ -460,6 +460,16 @@ class TestASourceThatHearsNothing:
         assert watched.note().did is RepairResult.HEARS
         assert watched.note().did is RepairResult.REPAIRED
 
+    def test_hears_again_whatever_it_tells_first(self, watched: Watched, fakes: Substrate) -> None:
+        fakes.listeners.deaf = Unreachable("libvirt does not answer")
+        watched.watcher.start()
+        assert watched.note().did is RepairResult.DEAF
+        fakes.listeners.first = STARTED
+
+        fakes.listeners.deaf = None
+
+        assert watched.note().did is RepairResult.HEARS
+
     def test_keeps_no_other_from_being_heard(self, watched: Watched, fakes: Substrate) -> None:
         fakes.listeners.deaf = Unreachable("libvirt does not answer")
         told = _heard(fakes.uplink_listeners)

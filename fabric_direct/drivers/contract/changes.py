@@ -56,7 +56,8 @@ class ChangeSource(Protocol):
     def listen(self, tell: Tell, hearing: Hearing) -> None:
         """Call ``tell`` for each change, and block until the hearing ends.
 
-        Once it hears, it tells of an ``unknown`` change first.
+        Once it hears, it tells of an ``unknown`` change: what changed before is not known. A change
+        that it hears meanwhile may come before that.
 
         :raises FabricDirectError: if it cannot hear, or hears nothing any more.
         """

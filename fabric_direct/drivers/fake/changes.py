@@ -15,6 +15,8 @@ class Listeners:
         self._changed = threading.Condition()
         self.deaf: FabricDirectError | None = None
         """Why nobody can hear anything; None if all can."""
+        self.first: Change | None = None
+        """What is heard before a listener tells that it hears; None if nothing is."""
         self.tries = 0
         """How often somebody began to listen."""
 
@@ -30,6 +32,8 @@ class Listeners:
                 raise self.deaf
             self._there[id(hearing)] = (tell, hearing)
             self._changed.notify_all()
+        if self.first:
+            tell(self.first)
         tell(Change("unknown"))
         hearing.wait()
         with self._changed:
