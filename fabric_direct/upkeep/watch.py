@@ -254,8 +254,9 @@ class Watcher:
         """Take a change; what was heard already and is not handled yet is handled once."""
         key = (change.kind, *change.names, source.uplinks and source.host)
         with self._lock:
-            again = source.name in self._deaf
-            self._deaf.discard(source.name)
+            again = change.kind == "unknown" and source.name in self._deaf
+            if again:
+                self._deaf.discard(source.name)
             new = key not in self._asked and not self._stopped.is_set()
             self._asked.add(key)
         if again:

@@ -470,6 +470,18 @@ class TestASourceThatHearsNothing:
 
         assert watched.note().did is RepairResult.HEARS
 
+    def test_does_not_hear_again_by_what_comes_late(
+        self, listening: Watched, fakes: Substrate
+    ) -> None:
+        ((tell, _),) = fakes.listeners._there.values()
+        fakes.listeners.deaf = Unreachable("libvirt does not answer")
+        fakes.listeners.lose(Unreachable("the connection to libvirt was lost"))
+        assert listening.note().did is RepairResult.DEAF
+
+        tell(STARTED)
+
+        assert listening.quiet()
+
     def test_keeps_no_other_from_being_heard(self, watched: Watched, fakes: Substrate) -> None:
         fakes.listeners.deaf = Unreachable("libvirt does not answer")
         told = _heard(fakes.uplink_listeners)
