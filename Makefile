@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
 LAB := labs/local/lab
 OPENSTACK := labs/openstack/lab
-# OpenStack of today by RELEASE=2026.2; the agents of Open vSwitch instead of its OVN by OPENSTACK_NETWORK=ovs.
+# Debian 12's OpenStack by RELEASE=zed; the agents of Open vSwitch instead of OVN by OPENSTACK_NETWORK=ovs.
 export FABRIC_OPENSTACK_RELEASE := $(RELEASE)
 export FABRIC_OPENSTACK_NETWORK := $(OPENSTACK_NETWORK)
 WORKER := labs/worker/lab

@@ -45,6 +45,9 @@ PARTS = {
         ("test-ironic", "FULL=1"), (f"{LIBRARY}/drivers/ironic", "tests/ironic", "labs/ironic")
     ),
     "openstack": Part(("test-openstack",), (LIBRARY, "tests/openstack", "labs/openstack")),
+    "openstack-zed": Part(
+        ("test-openstack", "RELEASE=zed"), (LIBRARY, "tests/openstack", "labs/openstack")
+    ),
     "worker": Part(
         ("test-worker", f"PYTEST_ARGS={_LEFT_OUT}"), (LIBRARY, "tests/worker", "labs/worker")
     ),
