@@ -58,7 +58,7 @@ test-debian: lab ## NICs and volumes of a guest that is a whole Debian (8 min)
 	$(OPENSTACK) image --cloud-init
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider $(DEBIAN) $(PYTEST_ARGS)
 
-demo-openstack: openstack ## the same life on an OpenStack that is set up here (4 min)
+demo-openstack: openstack ## the same life on an OpenStack that is set up here (3 min)
 	$(SUDO) examples/demo openstack
 
 # The lab is this machine's, and root's; another cloud is asked as clouds.yaml says, and nothing is started here.
@@ -74,12 +74,12 @@ endif
 # Much of their time is waiting for the services. The longest tests begin. PYTEST_ARGS="-n 2" does the same on a cloud of
 # one's own, which needs that many VLANs and flat networks.
 SIDE_BY_SIDE := --dist loadgroup --no-loadscope-reorder
-test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (12 min)
+test-openstack: ## the tests on an OpenStack: the lab's, or FABRIC_CLOUD of clouds.yaml (20 min)
 	labs/fabric/env fim
 	$(RUN) $(PYTHON) -m pytest -p no:cacheprovider $(SIDE_BY_SIDE) $(AT_ONCE) tests/openstack $(PYTEST_ARGS)
 	$(RUN) build/fabric/fim/bin/python -m pytest -p no:cacheprovider $(ON_A_CLOUD)
 
-test-openstack-share: openstack ## one life of a server on the lab's OpenStack, one that fails, one that is killed (3 min)
+test-openstack-share: openstack ## one life of a server on the lab's OpenStack, one that fails, one that is killed (2 min)
 	$(SUDO) $(KEEPING) $(PYTHON) -m pytest -p no:cacheprovider -m share tests/openstack $(PYTEST_ARGS)
 
 bench-openstack: openstack ## the figures on OpenStack, as ratios to the bare calls (10 min)
