@@ -515,3 +515,43 @@ class TestAGuestThatShowsNoHostKey:
 )
 def test_the_stage_of_a_boot_is_read_from_what_cloud_init_says(said: bytes, stage: Boot) -> None:
     assert stage_of(said) is stage
+
+
+class TestTheErrorOfAGuestThatDoesNotCome:
+    """The console that would tell why goes with the creation that is taken back."""
+
+    @pytest.fixture(autouse=True)
+    def silent(self, mocker: MockerFixture) -> None:
+        mocker.patch.object(FakeGuest, "wait", side_effect=TimedOut("no answer", why="late"))
+
+    @pytest.mark.parametrize(
+        ("console", "told"),
+        [
+            pytest.param("", "its console is empty", id="empty"),
+            pytest.param("a\nb\r\n\nc\nd\n", "its console ends with 'b | c | d'", id="lines"),
+            pytest.param(
+                "\x1b[0;1;31mKernel\x1b[0m panic\x07\n",
+                "its console ends with 'Kernel panic'",
+                id="red",
+            ),
+            pytest.param("x" * 5000, f"its console ends with '{'x' * 300}'", id="long"),
+        ],
+    )
+    def test_tells_how_its_console_ends(
+        self,
+        processor: HandlerProcessor,
+        vm: MakeVm,
+        mocker: MockerFixture,
+        console: str,
+        told: str,
+    ) -> None:
+        mocker.patch.object(FakeCompute, "console", return_value=console)
+
+        assert failed(processor.create(vm()).result()).startswith(f"no answer: late; {told}. ")
+
+    def test_is_told_all_the_same_where_its_console_cannot_be_read(
+        self, processor: HandlerProcessor, vm: MakeVm, fakes: Substrate
+    ) -> None:
+        fakes.fault("compute.console", kind="fail")
+
+        assert failed(processor.create(vm()).result()).startswith("no answer: late. ")

@@ -1,6 +1,8 @@
 """How the guest of a server is reached: its addresses, its console, its login."""
 
-from contextlib import suppress
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from fabric_direct.calls.read_cache import warn
@@ -14,12 +16,15 @@ from fabric_direct.drivers.contract import (
 )
 from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
-from fabric_direct.errors import Conflict, DriverError
+from fabric_direct.errors import Conflict, DriverError, FabricDirectError, TimedOut, Unreachable
 from fabric_direct.handlers.vm.observe import server_of, tenant_now
 from fabric_direct.site.config import Site
 
 # Enough for what a guest says while it boots, host keys included.
 CONSOLE_LINES = 2000
+# Lines and characters of its end that an error quotes, of so many that are looked at.
+_QUOTED_LINES, _QUOTED, _LAST_LINES = 3, 300, 20
+_COLOURS_AND_MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,20 @@ class GuestAccess:
             return self.drivers.compute.console(sliver_id, CONSOLE_LINES)
         return ""
 
+    @contextmanager
+    def quoted_console(self, sliver_id: str) -> Iterator[None]:
+        """In the block, the error of a guest that does not come tells how its console ends.
+
+        A creation that fails takes the console away, and what its guest was waiting for with it.
+        """
+        try:
+            yield
+        except (TimedOut, Unreachable) as error:
+            with suppress(FabricDirectError):
+                end = _end_of(self.drivers.compute.console(sliver_id, _LAST_LINES))
+                error.why = "; ".join(filter(None, (error.why, end)))
+            raise
+
     def tell(self, text: str) -> None:
         """Warn the caller of the operation, from a step as well."""
         with self.drivers.reads.active():
@@ -70,6 +89,16 @@ class GuestAccess:
         floating = tuple(p.floating_ip for p in ports if p.floating_ip)
         own = [p.ipv4 for p in ports] + [p.ipv6 for p in ports]
         return floating or tuple(str(address.ip) for address in own if address)
+
+
+def _end_of(console: str) -> str:
+    """Say how a console ends, on one line."""
+    text = _COLOURS_AND_MOVES.sub("", console)
+    lines = [
+        "".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines()
+    ]
+    last = " | ".join(list(filter(None, lines))[-_QUOTED_LINES:])[-_QUOTED:]
+    return f"its console ends with {last!r}" if last else "its console is empty"
 
 
 @dataclass(frozen=True)
