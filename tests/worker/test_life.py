@@ -63,15 +63,16 @@ def test_a_node_has_its_devices_sees_them_and_leaves_them_clean(
     make_site: Callable[..., Site], worker: Worker, tidy: None
 ) -> None:
     with HandlerProcessor(make_site()) as processor:
-        observed = done(processor.create(sliver(nic(bandwidth=100), DRIVE)).result()).observed
+        outcome = done(processor.create(sliver(nic(bandwidth=100), DRIVE)).result())
+        observed = outcome.observed
         assert observed
         card, drive = (
             next(d for d in observed.devices if d.component == name) for name in ("nic1", "drive1")
         )
         assert (card.mac, card.vlan, card.bandwidth) == (MAC, 304, 100)
         assert (card.bridge_mode, drive.bridge_mode) == ("vepa", None)
-        assert card.guest_name
-        assert drive.guest_name
+        assert card.guest_name, outcome
+        assert drive.guest_name, outcome
         assert len(card.guest_interfaces) == 1
         assert states(processor) == {VF: DeviceState.USED, NVME: DeviceState.USED}
 
