@@ -425,6 +425,7 @@ class TestAGuestThatShowsNoHostKey:
         message = failed(processor.create(vm(**values)).result())
 
         assert "to show its SSH host key" in message
+        assert ": its console ends with 'booting | " in message
         assert "limits.guest_boot" in message
         assert things_of(fakes) == (0, 0, 0)
 
