@@ -21,7 +21,7 @@ from fabric_direct.site.config import Site
 from fabric_direct.state.postgresql.schema import migrate
 from tests.bench.measure import keep, line, median_seconds
 
-URL = os.environ.get("FABRIC_DATABASE", "postgresql://fabric@127.0.0.1:45432/fabric")
+URL = os.environ.get("FABRIC_DATABASE", "postgresql://fabric@127.0.0.1:25432/fabric")
 DELAY = 0.05
 """Seconds that a call of a fake driver takes in a creation."""
 CREATES, LOOKS, WAITING = 1000, 1000, 1000

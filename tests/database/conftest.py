@@ -23,7 +23,7 @@ LAB = Path(__file__).parents[2] / "labs/postgresql/lab"
 if BESIDE_OTHERS := os.environ.get("PYTEST_XDIST_WORKER"):  # each has a server of its own
     os.environ["FABRIC_POSTGRESQL"] = str(1 + int(BESIDE_OTHERS.removeprefix("gw")))
 URL = (
-    f"postgresql://fabric@127.0.0.1:{45432 + int(os.environ.get('FABRIC_POSTGRESQL', '0'))}/fabric"
+    f"postgresql://fabric@127.0.0.1:{25432 + int(os.environ.get('FABRIC_POSTGRESQL', '0'))}/fabric"
 )
 LEASE = 1.0
 """Seconds: short, for what waits until it is over."""
@@ -39,10 +39,11 @@ def lab(command: str) -> None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The URL of a database that this user may do everything in."""
+    said = ""
     if BESIDE_OTHERS and os.geteuid() == 0:
-        subprocess.run([LAB, "up"], check=False, capture_output=True)
+        said = subprocess.run([LAB, "up"], check=False, capture_output=True, text=True).stderr
     if subprocess.run([LAB, "status"], check=False, capture_output=True).returncode:
-        absent(f"no PostgreSQL here: {LAB} up")
+        absent(f"no PostgreSQL here: {LAB} up\n{said}".rstrip())
     yield URL
     if BESIDE_OTHERS and os.geteuid() == 0:
         lab("down")

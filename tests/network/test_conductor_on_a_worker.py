@@ -20,7 +20,7 @@ __all__ = ["lab_site", "site"]
 
 POSTGRESQL = Path(__file__).parents[2] / "labs/postgresql/lab"
 NUMBER = "9"
-URL = f"postgresql://fabric@/fabric?host=/var/lib/fabric-direct/postgresql{NUMBER}&port=45441"
+URL = f"postgresql://fabric@/fabric?host=/var/lib/fabric-direct/postgresql{NUMBER}&port=25441"
 """By its socket: what is in a namespace reaches no other network."""
 
 
