@@ -400,8 +400,8 @@ class LoopbackCloud(OpenStackApi):
     """
 
     def __init__(self, directory: Path) -> None:
-        self.connections = 0
-        """How many were made, by whatever process."""
+        self.connections, self.open = 0, 0
+        """How many were made, by whatever process, and how many of them are open."""
         self._server = _Server(self)
         super().__init__(directory, f"http://127.0.0.1:{self._server.server_port}")
         serving = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -419,12 +419,19 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, cloud: LoopbackCloud) -> None:
-        self.cloud = cloud
+        self.cloud, self.counting = cloud, threading.Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self.cloud.connections += 1
+        with self.counting:
+            self.cloud.connections += 1
+            self.cloud.open += 1
         super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self.counting:
+            self.cloud.open -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: clients that give up are what is tested."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from threading import Event, Thread
+from threading import Barrier, Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from fabric_direct.calls.deadline import Deadline, UnansweredRequest, bounded, w
 from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.openstack.client import transport
 from fabric_direct.drivers.openstack.client.session import cloud, uncached
+from fabric_direct.drivers.openstack.client.transport import IDLE
 from fabric_direct.errors import NotFound
 from fabric_direct.operations.late_calls import in_effect
 from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry, neutron_port
@@ -292,18 +293,42 @@ class TestOnTheWire:
         with pytest.raises(Exception, match="image"):
             list(connection.image.images())
 
-    def test_connections_are_kept_for_as_many_threads_as_there_are(
-        self, loopback: LoopbackCloud
-    ) -> None:
+
+class TestConnections:
+    """Some servers have a place for a hundred, and one that is idle keeps its place."""
+
+    @pytest.fixture
+    def connection(self, loopback: LoopbackCloud) -> Connection:
         loopback.answer("GET", "network", "/ports", {"ports": []})
-        connection = cloud(loopback.settings, workers=24)
+        return cloud(loopback.settings)
+
+    def test_one_is_enough_for_requests_one_after_the_other(
+        self, loopback: LoopbackCloud, connection: Connection
+    ) -> None:
+        for _ in range(50):
+            list(connection.network.ports())
+
+        assert loopback.connections == 1
+
+    def test_each_of_many_requests_at_once_has_one_and_few_stay_open(
+        self, loopback: LoopbackCloud, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        together = Barrier(24)
+
+        def answer(_: Any) -> Any:
+            together.wait()
+            return 200, {"ports": []}
+
+        loopback.answer("GET", "network", "/ports", answer)
+        connection = cloud(loopback.settings)
+        connection.authorize()
 
         with ThreadPoolExecutor(24) as pool:
-            for _ in range(5):
-                list(pool.map(lambda _: list(connection.network.ports()), range(100)))
+            list(pool.map(lambda _: list(connection.network.ports()), range(24)))
 
-        assert len(loopback.calls) == 500
-        assert loopback.connections <= 24
+        assert loopback.connections >= 24
+        wait_until("the rest to be closed", lambda: loopback.open <= IDLE, timeout=60)
+        assert caplog.records == []
 
 
 class TestReadCache:

@@ -43,7 +43,7 @@ __all__ = ["Cloud", "cloud", "uncached"]
 # requests imports it at its first request. A fork in the midst of that has a child that waits for ever.
 _IMPORTED = netrc
 
-_Key = tuple[str, Path | None, float, int]
+_Key = tuple[str, Path | None, float]
 
 _lock = forks.Lock()
 _connections: dict[_Key, "Cloud"] = {}
@@ -51,9 +51,7 @@ _connections: dict[_Key, "Cloud"] = {}
 _inherited: list["Cloud"] = []
 
 
-def cloud(
-    settings: OpenStackSettings, *, call_limit: float = 60.0, workers: int = 32
-) -> Connection:
+def cloud(settings: OpenStackSettings, *, call_limit: float = 60.0) -> Connection:
     """Return this process's connection to a cloud; it is authenticated at its first request.
 
     A request with all of its tries begins and is tried again within ``call_limit`` seconds only. GET,
@@ -61,13 +59,12 @@ def cloud(
     read with a :class:`~fabric_direct.calls.read_cache.ReadCache` is read once; see :func:`uncached`.
 
     :param call_limit: the limit of a call, in seconds.
-    :param workers: how many threads call at the same time; as many connections are kept to each API.
     :raises InvalidSite: if clouds.yaml has no such cloud or cannot be read.
     """
-    key = (settings.cloud, settings.clouds_file, call_limit, workers)
+    key = (settings.cloud, settings.clouds_file, call_limit)
     with _lock:
         if key not in _connections:
-            _connections[key] = _connect(settings, call_limit, workers)
+            _connections[key] = _connect(settings, call_limit)
         return _connections[key]
 
 
@@ -195,7 +192,7 @@ for _name in _SERVICES:
     setattr(Cloud, _name, _Service(_name))
 
 
-def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cloud:
+def _connect(settings: OpenStackSettings, call_limit: float) -> Cloud:
     with translated("read the clouds", settings.cloud):
         config = configuration(settings)
         with _understood(settings.cloud, "openstack.cloud", _files(config)):
@@ -207,7 +204,7 @@ def _connect(settings: OpenStackSettings, call_limit: float, workers: int) -> Cl
                 auth.get_access = _remembering(auth)
             session.kept = kept_session(settings.cloud, session.auth)
         for scheme in ("http://", "https://"):
-            session.mount(scheme, Transport(call_limit, workers, session.kept))
+            session.mount(scheme, Transport(call_limit, session.kept))
     return made
 
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from queue import Full, LifoQueue
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -40,7 +41,7 @@ from tenacity import (
     stop_before_delay,
     wait_random_exponential,
 )
-from urllib3 import Retry
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Retry
 from urllib3.exceptions import ConnectTimeoutError, InvalidHeader, ProxyError
 
 from fabric_direct.calls.deadline import took_effect, trying_again, unanswered
@@ -76,6 +77,12 @@ _TRIES = 4
 # not, so that there is time left to look whether it was carried out.
 _SAFE_SHARE, _UNSAFE_SHARE = 1 / 3, 2 / 3
 _CONNECT = 10.0
+IDLE = 4
+"""Connections that are kept open to an API between requests.
+
+A server of eventlet's, as Neutron's was up to 2025, has a place for a hundred, and keeps one for 900 s
+(``wsgi_default_pool_size``, ``client_socket_timeout``): a process that kept 32 took a third of them.
+"""
 # Headers that distinguish two requests for the same URL.
 _HEADERS = ("Accept", "OpenStack-API-Version", "X-OpenStack-Nova-API-Version", "Range")
 
@@ -116,17 +123,50 @@ def learn(key: Hashable, answer: object, about: str) -> None:
         reads.put(key, answer, about)
 
 
+class _Idle(LifoQueue[Any]):
+    """A pool's connections that wait for a request; one that finds no room is closed, without a word."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        try:
+            super().put(item, block, timeout)
+        except Full:
+            item.close()
+
+
+class _HttpPool(HTTPConnectionPool):
+    QueueCls = _Idle
+
+
+class _HttpsPool(HTTPSConnectionPool):
+    QueueCls = _Idle
+
+
+_POOLS = {"http": _HttpPool, "https": _HttpsPool}
+
+
 class Transport(TCPKeepAliveAdapter):
     """The adapter of a connection's requests.
 
+    Each request has a connection at once, and :data:`IDLE` are kept open to each API for the next ones.
+
     :param limit: time for a request with all of its tries, in seconds.
-    :param workers: how many connections to an API are kept.
     :param kept: what an earlier process has learned of the cloud.
     """
 
-    def __init__(self, limit: float, workers: int, kept: KeptSession | None = None) -> None:
+    def __init__(self, limit: float, kept: KeptSession | None = None) -> None:
         self._limit, self._kept = limit, kept
-        super().__init__(pool_connections=16, pool_maxsize=workers)
+        super().__init__(pool_connections=16, pool_maxsize=IDLE)
+
+    def init_poolmanager(self, *args: Any, **how: Any) -> None:
+        """Make what has the pools of connections."""
+        super().init_poolmanager(*args, **how)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, *args: Any, **how: Any) -> Any:
+        """Return what has the pools of a proxy's connections."""
+        manager = super().proxy_manager_for(*args, **how)
+        manager.pool_classes_by_scheme = _POOLS
+        return manager
 
     def send(
         self,
