@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from itertools import chain, repeat
 from typing import Any
@@ -16,7 +17,7 @@ from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.guests.boot import ENABLED, RESULT, STATUS, Boot, stage_of
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import Denied, DriverError, TimedOut, Unreachable, Unsupported
-from fabric_direct.model import NodeSliver, Outcome, Status
+from fabric_direct.model import NodeSliver, Outcome, State, Status
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import GuestSettings, Limits, Site
 from tests.conftest import KEY
@@ -549,6 +550,38 @@ class TestTheErrorOfAGuestThatDoesNotCome:
         mocker.patch.object(FakeCompute, "console", return_value=console)
 
         assert failed(processor.create(vm()).result()).startswith(f"no answer: late; {told}. ")
+
+    @pytest.mark.parametrize("state", [State.STOPPED, State.PAUSED, State.ERROR])
+    def test_tells_that_its_server_does_not_run(
+        self,
+        processor: HandlerProcessor,
+        vm: MakeVm,
+        fakes: Substrate,
+        mocker: MockerFixture,
+        state: State,
+    ) -> None:
+        def stops(*_: object, **__: object) -> None:
+            fakes.servers["sliver-1"] = replace(fakes.servers["sliver-1"], state=state)
+            raise TimedOut("no answer", why="late")
+
+        mocker.patch.object(FakeGuest, "wait", side_effect=stops)
+
+        told = failed(processor.create(vm()).result())
+
+        assert told.startswith(f"no answer: late; the server is {state}; its console ")
+
+    def test_tells_that_its_server_is_gone(
+        self, processor: HandlerProcessor, vm: MakeVm, fakes: Substrate, mocker: MockerFixture
+    ) -> None:
+        def goes(*_: object, **__: object) -> None:
+            del fakes.servers["sliver-1"]
+            raise TimedOut("no answer", why="late")
+
+        mocker.patch.object(FakeGuest, "wait", side_effect=goes)
+
+        told = failed(processor.create(vm()).result())
+
+        assert told.startswith("no answer: late; the server is gone")
 
     def test_is_told_all_the_same_where_its_console_cannot_be_read(
         self, processor: HandlerProcessor, vm: MakeVm, fakes: Substrate

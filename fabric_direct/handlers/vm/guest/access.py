@@ -18,6 +18,7 @@ from fabric_direct.drivers.guests.configure.root import GuestRoot
 from fabric_direct.drivers.guests.guest import Guest
 from fabric_direct.errors import Conflict, DriverError, FabricDirectError, TimedOut, Unreachable
 from fabric_direct.handlers.vm.observe import server_of, tenant_now
+from fabric_direct.model import State
 from fabric_direct.site.config import Site
 
 # Enough for what a guest says while it boots, host keys included.
@@ -63,15 +64,26 @@ class GuestAccess:
     def quoted_console(self, sliver_id: str) -> Iterator[None]:
         """In the block, the error of a guest that does not come tells how its console ends.
 
-        A creation that fails takes the console away, and what its guest was waiting for with it.
+        A creation that fails takes the console away, and what its guest was waiting for with it. A
+        server that does not run is told, too: the guest powered itself off, or its host paused it.
         """
         try:
             yield
         except (TimedOut, Unreachable) as error:
-            with suppress(FabricDirectError):
-                end = _end_of(self.drivers.compute.console(sliver_id, _LAST_LINES))
-                error.why = "; ".join(filter(None, (error.why, end)))
+            for tell in (self._not_running, self._end_of_console):
+                with suppress(FabricDirectError):
+                    error.why = "; ".join(filter(None, (error.why, tell(sliver_id))))
             raise
+
+    def _not_running(self, sliver_id: str) -> str:
+        self.drivers.reads.changed()  # the wait may have kept what was read before it
+        server = self.drivers.compute.find(sliver_id)
+        if server is None:
+            return "the server is gone"
+        return "" if server.state is State.RUNNING else f"the server is {server.state}"
+
+    def _end_of_console(self, sliver_id: str) -> str:
+        return _end_of(self.drivers.compute.console(sliver_id, _LAST_LINES))
 
     def tell(self, text: str) -> None:
         """Warn the caller of the operation, from a step as well."""
