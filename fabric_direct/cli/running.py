@@ -22,7 +22,7 @@ from fabric_direct.cli.options import (
     print_json,
     printable,
 )
-from fabric_direct.errors import Conflict
+from fabric_direct.errors import Conflict, Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,6 +65,11 @@ class Results:
     detached: "list[Detached]" = field(default_factory=list)
     """The operations that were left to conductors."""
 
+    @property
+    def left(self) -> list[dict[str, str]]:
+        """The operations that were left to conductors, as programs get them."""
+        return [asdict(each) for each in self.detached]
+
 
 @contextmanager
 def site_processor(
@@ -93,7 +98,14 @@ def run(settings: Settings, ask: Ask, done: Done | None = None) -> Results:
 
     :param done: prints a successful outcome, of commands that change slivers: where progress is shown
         live, each outcome is printed as soon as it is there.
+    :raises Refused: if the operations are to be left to conductors and the site has none.
     """
+    if settings.detach and not settings.site().conductors:
+        raise Refused(
+            "--detach: nobody would go on with the operations",
+            why="the site has no conductors",
+            remedy="leave the option out, or add conductors to site.yaml",
+        )
     from fabric_direct.cli import progress, trace_file  # noqa: PLC0415 - see the package
 
     report = partial(_report, done) if done and not settings.as_json else None
@@ -204,8 +216,7 @@ def tell(answers: Results, settings: Settings, *, done: Done = show.done, succes
     :param success: the exit code if all went well.
     """
     if settings.as_json:
-        detached = [asdict(each) for each in answers.detached]
-        print_json(detached or None, outcomes=answers.outcomes)
+        print_json(answers.left or None, outcomes=answers.outcomes)
         _tell_interrupt(answers)
     else:
         tell_people(answers, done)

@@ -663,6 +663,20 @@ class TestACommand:
         assert (shown[0]["state"], shown[0]["outcome"]["status"]) == ("done", "done")
         assert servers(conducted) == ["vm-1"]
 
+    def test_leaves_what_was_placed_to_conductors(
+        self, conducted: Site, tmp_path: Path, queue: OperationQueue
+    ) -> None:
+        site, sliver = tmp_path / "site.json", tmp_path / "vm.json"
+        site.write_text(conducted.model_dump_json(exclude_defaults=True))
+        sliver.write_text(vm().model_dump_json(exclude_none=True))
+        words = ["place", str(sliver), "--boot", "--detach", "--json", "--site", str(site)]
+
+        said = CliRunner().invoke(main, words)
+
+        assert (said.exit_code, said.stderr) == (0, "")
+        (asked,) = json.loads(said.stdout)["result"]["operations"]
+        assert asked == {"sliver": "vm-1", "id": queue.listed()[0].id}
+
     def test_cancels_operations(self, conducted: Site, tmp_path: Path) -> None:
         site = tmp_path / "site.json"
         site.write_text(conducted.model_dump_json(exclude_defaults=True))

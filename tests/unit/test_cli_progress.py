@@ -15,6 +15,7 @@ from rich.console import Console
 from fabric_direct.calls.waiting import Waiting
 from fabric_direct.cli import main, show
 from fabric_direct.cli.live import LiveView
+from fabric_direct.cli.options import BAD_INPUT
 from fabric_direct.cli.progress import Lines, view
 from fabric_direct.cli.under_way import seconds
 from fabric_direct.drivers.fake import Substrate
@@ -295,6 +296,14 @@ class TestCommands:
         result = run("create", "--json")
         assert [each["status"] for each in outcomes_of(result.stdout)] == ["done"]
         assert result.stderr == ""
+
+    def test_begin_nothing_that_shall_be_left_to_conductors_where_there_are_none(
+        self, run: Callable[..., Result], fakes: Substrate
+    ) -> None:
+        result = run("create", "--detach")
+        assert result.exit_code == BAD_INPUT
+        assert result.stderr.startswith("Error: --detach: nobody would go on with the operations: ")
+        assert not fakes.calls
 
     def test_import_what_draws_only_where_it_is_drawn(
         self, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
