@@ -297,14 +297,10 @@ class TestOnTheWire:
 class TestConnections:
     """Some servers have a place for a hundred, and one that is idle keeps its place."""
 
-    @pytest.fixture
-    def connection(self, loopback: LoopbackCloud) -> Connection:
+    def test_one_is_enough_for_requests_one_after_the_other(self, loopback: LoopbackCloud) -> None:
         loopback.answer("GET", "network", "/ports", {"ports": []})
-        return cloud(loopback.settings)
+        connection = cloud(loopback.settings)
 
-    def test_one_is_enough_for_requests_one_after_the_other(
-        self, loopback: LoopbackCloud, connection: Connection
-    ) -> None:
         for _ in range(50):
             list(connection.network.ports())
 
@@ -316,7 +312,7 @@ class TestConnections:
         together = Barrier(24)
 
         def answer(_: Any) -> Any:
-            together.wait()
+            together.wait()  # none is answered before all have come
             return 200, {"ports": []}
 
         loopback.answer("GET", "network", "/ports", answer)
@@ -326,8 +322,23 @@ class TestConnections:
         with ThreadPoolExecutor(24) as pool:
             list(pool.map(lambda _: list(connection.network.ports()), range(24)))
 
-        assert loopback.connections >= 24
         wait_until("the rest to be closed", lambda: loopback.open <= IDLE, timeout=60)
+        assert caplog.records == []
+
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    @pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9"])
+    def test_few_are_kept_of_each_scheme_also_by_a_proxy(
+        self, scheme: str, proxy: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        adapter = transport.Transport(60)
+        manager = adapter.proxy_manager_for(proxy) if proxy else adapter.poolmanager
+        pool = manager.connection_from_url(f"{scheme}://192.0.2.1")
+
+        used = [pool._get_conn() for _ in range(24)]
+        for connection in (*used, None):  # None: one that broke
+            pool._put_conn(connection)
+
+        assert pool.pool.qsize() == IDLE
         assert caplog.records == []
 
 

@@ -130,7 +130,8 @@ class _Idle(LifoQueue[Any]):
         try:
             super().put(item, block, timeout)
         except Full:
-            item.close()
+            if item:  # None stands for one that broke
+                item.close()
 
 
 class _HttpPool(HTTPConnectionPool):
