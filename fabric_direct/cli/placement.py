@@ -142,8 +142,8 @@ def _boot(
     """Create what the plan assigns, print the outcomes, and exit with the matching code."""
     answers = running.run(settings, lambda having: having.build(plan, slivers), show.done)
     if settings.as_json:
-        left = {"operations": answers.left} if answers.detached else {}
-        print_json(_document(plan, said) | left, outcomes=answers.outcomes)
+        posted = {"operations": answers.posted} if answers.detached else {}
+        print_json(_document(plan, said) | posted, outcomes=answers.outcomes)
     else:
         running.tell_people(answers, show.done)
     click.get_current_context().exit(running.exit_code(answers) or _code(plan))

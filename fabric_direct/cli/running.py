@@ -66,7 +66,7 @@ class Results:
     """The operations that were left to conductors."""
 
     @property
-    def left(self) -> list[dict[str, str]]:
+    def posted(self) -> list[dict[str, str]]:
         """The operations that were left to conductors, as programs get them."""
         return [asdict(each) for each in self.detached]
 
@@ -216,7 +216,7 @@ def tell(answers: Results, settings: Settings, *, done: Done = show.done, succes
     :param success: the exit code if all went well.
     """
     if settings.as_json:
-        print_json(answers.left or None, outcomes=answers.outcomes)
+        print_json(answers.posted or None, outcomes=answers.outcomes)
         _tell_interrupt(answers)
     else:
         tell_people(answers, done)

@@ -430,6 +430,19 @@ class TestAGuestThatShowsNoHostKey:
         assert "limits.guest_boot" in message
         assert things_of(fakes) == (0, 0, 0)
 
+    def test_is_told_as_a_server_that_does_not_run_if_it_stopped_meanwhile(
+        self, processor: HandlerProcessor, fakes: Substrate, vm: MakeVm, mocker: MockerFixture
+    ) -> None:
+        def stops(*_: object) -> bool:
+            fakes.servers["sliver-1"] = replace(fakes.servers["sliver-1"], state=State.STOPPED)
+            return False
+
+        mocker.patch.object(FakeGuest, "learn", side_effect=stops)
+
+        message = failed(processor.create(vm(wait_for="login")).result())
+
+        assert ": the server is stopped; its console ends with " in message
+
     def test_is_not_handed_out_if_no_ssh_server_answers(
         self, processor: HandlerProcessor, vm: MakeVm, mocker: MockerFixture
     ) -> None:

@@ -61,11 +61,11 @@ class GuestAccess:
         return ""
 
     @contextmanager
-    def quoted_console(self, sliver_id: str) -> Iterator[None]:
-        """In the block, the error of a guest that does not come tells how its console ends.
+    def explained(self, sliver_id: str) -> Iterator[None]:
+        """In the block, the error of a guest that does not come tells what may be why.
 
-        A creation that fails takes the console away, and what its guest was waiting for with it. A
-        server that does not run is told, too: the guest powered itself off, or its host paused it.
+        That is a server that does not run, as its guest powered itself off or its host paused it, and
+        how the console ends: a creation that fails takes it away.
         """
         try:
             yield
@@ -76,7 +76,6 @@ class GuestAccess:
             raise
 
     def _not_running(self, sliver_id: str) -> str:
-        self.drivers.reads.changed()  # the wait may have kept what was read before it
         server = self.drivers.compute.find(sliver_id)
         if server is None:
             return "the server is gone"

@@ -35,7 +35,7 @@ class GuestWait(GuestAccess):
             limit = self.drivers.deadline.remaining(self.site.limits.guest_boot)
             guest = self.by(driver, where())
             console = partial(self.drivers.compute.console, self.sliver.id, CONSOLE_LINES)
-            with self.quoted_console(self.sliver.id):
+            with self.explained(self.sliver.id):
                 return readiness.meet(guest, console, timeout=limit)
 
         return [KnowGuest(driver, where, learn)]
@@ -70,7 +70,7 @@ class GuestWait(GuestAccess):
         ]
         stamp, slivers = server.stamp.of(self.sliver), filter(None, (self.sliver, was))
         console = partial(self.console, self.sliver.id)
-        with self.quoted_console(self.sliver.id):
+        with self.explained(self.sliver.id):
             return guest, self._readiness(stamp, *slivers).wait(guest, ports, console)
 
     def _await_devices(self, guest: Guest, boot: Boot) -> None:
