@@ -22,6 +22,7 @@ from openstack.exceptions import raise_from_response
 from fabric_direct.calls.deadline import call_within
 from fabric_direct.doctor import cloud_contents as contents
 from fabric_direct.doctor import cloud_workers
+from fabric_direct.doctor.cloud_rights import RIGHTS, check_rights
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok, warn
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud, configuration
@@ -91,7 +92,10 @@ def _services_of(site: Site) -> Iterator[_Service]:
 def _checks(site: Site, settings: OpenStackSettings) -> Iterator[_Check]:
     """Yield the service, the subject and the function of each check of what the site names."""
     external = settings.external_network
-    yield "compute", "rights", partial(contents.check_rights, site=site)
+    for service in _services_of(site):
+        if service.product in RIGHTS:
+            check = partial(check_rights, site=site, service=service.product)
+            yield service.name, f"rights in {service.product}", check
     if site.serves_vms:
         yield from _worker_checks(site)
     yield "network", "network agents", contents.check_agents

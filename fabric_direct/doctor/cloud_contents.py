@@ -1,4 +1,4 @@
-"""Check rights, workers and agents of the cloud, and what the site names in it.
+"""Check workers and agents of the cloud, and what the site names in it.
 
 Each check may raise errors of openstacksdk; :mod:`.cloud` translates them.
 """
@@ -25,13 +25,6 @@ _SSH = 22
 _YES = {"1", "t", "true", "on", "y", "yes"}
 # The agents that connect NICs with networks, and are asked to limit them.
 _OF_WORKERS = {"Linux bridge agent", "Open vSwitch agent", "NIC Switch agent"}
-_ADMINISTRATORS = (
-    "pin a worker",
-    "make provider networks or flavors",
-    "give a NIC its MAC or address on another project's network",
-    "learn the worker or the domain of a server",
-    "limit the bandwidth of a vNIC",
-)
 
 
 def access_of(connection: Connection) -> AccessInfo:
@@ -42,31 +35,6 @@ def access_of(connection: Connection) -> AccessInfo:
     plugin = cast(BaseIdentityPlugin, connection.session.auth)
     with translated("log in", connection.name):
         return plugin.get_access(connection.session)
-
-
-def check_rights(connection: Connection, site: Site) -> Diagnosis:
-    """Check whether the user is an administrator, if the site has settings that require one."""
-    access = access_of(connection)
-    who = f"{access.username} ({', '.join(sorted(access.role_names or ()))})"
-    if _workers(connection) is not None:
-        return ok("rights", f"{who} is an administrator")
-    found = f"{who} is not an administrator: cannot {', '.join(_ADMINISTRATORS)}"
-    asked = _asked_of_administrators(site)
-    if not asked:
-        return info("rights", found)
-    remedy = "give the user the role admin in its project, or do without these"
-    return warn("rights", f"{found}; site.yaml has {', '.join(asked)}", remedy)
-
-
-def _asked_of_administrators(site: Site) -> list[str]:
-    """Return the settings of the site that only an administrator can use."""
-    physical = [name for name, network in site.networks.items() if network.physical_network]
-    makes = site.openstack is not None and site.openstack.make_flavors
-    return [
-        *([f"hosts ({', '.join(site.hosts)})"] if site.hosts else []),
-        *([f"networks of a physical network ({', '.join(physical)})"] if physical else []),
-        *(["openstack: make_flavors"] if makes else []),
-    ]
 
 
 def _workers(connection: Connection) -> list[Service] | None:

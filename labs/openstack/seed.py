@@ -25,6 +25,8 @@ ENDPOINTS = {
 ACCOUNTS = (  # user, project, roles
     ("services", "service", ("admin", "service")),
     ("demo", "demo", ("member",)),
+    ("manager", "demo", ("manager", "member")),
+    ("reader", "demo", ("reader",)),
 )
 RULES = (  # what comes in: ping and SSH
     ("IPv4", "icmp", None),

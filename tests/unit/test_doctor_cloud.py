@@ -1,22 +1,25 @@
 """What the doctor finds of a site's cloud, and what it advises."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openstack.connection import Connection
 from pytest_mock import MockerFixture
+from requests import PreparedRequest
 
 from fabric_direct import doctor
 from fabric_direct.doctor import Diagnosis, Verdict, cloud_contents
 from fabric_direct.doctor.cloud import _SERVICES, _Service, check_service, examine_cloud
+from fabric_direct.doctor.cloud_rights import ASKING, RIGHTS, Right, check_rights
 from fabric_direct.drivers.libvirt.connection import connections
 from fabric_direct.drivers.openstack.client.name_cache import LIMITS_PORTS
 from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.errors import Unreachable
 from fabric_direct.site.config import OpenStackSettings, Site
-from tests.unit.openstack_api import PASSWORD, PROJECT, OpenStackApi
+from tests.unit.openstack_api import PASSWORD, PROJECT, OpenStackApi, body
 
 FORBIDDEN = {"forbidden": {"code": 403, "message": "Policy doesn't allow it to be performed."}}
 WORKER = {
@@ -39,6 +42,16 @@ SSH_RULE = {
 }
 
 
+NIL = "00000000-0000-0000-0000-000000000000"
+NEEDING_ALL: dict[str, Any] = {
+    "hosts": {"worker1": {}},
+    "networks": {
+        "red": {"strategy": "flat", "subnet": "10.1.0.0/24", "physical_network": "physnet1"}
+    },
+    "openstack": {"make_flavors": True},
+}
+
+
 @pytest.fixture
 def connection(api: OpenStackApi) -> Connection:
     return cloud(api.settings)
@@ -57,6 +70,48 @@ def groups(api: OpenStackApi, *rules: dict[str, Any], name: str = "default") -> 
     api.answer("GET", "network", "/security-groups", {"security_groups": [group]})
 
 
+def rights(api: OpenStackApi, *missing: str) -> None:
+    """Answer each request for a right: what it names is unknown, or the policy does not allow it."""
+
+    def said(*policies: str) -> Callable[[PreparedRequest], tuple[int, Any]]:
+        """Answer by the policies of a path: by the last one if the request has more than the other's."""
+
+        def answer(request: PreparedRequest) -> tuple[int, Any]:
+            sent = str(body(request))
+            more = "'host'" in sent or "mac_address" in sent
+            policy = policies[-1 if more else 0]
+            return (403, FORBIDDEN) if policy in missing else (400, {})
+
+        return answer
+
+    def listed(policy: str, answer: dict[str, Any]) -> Callable[[PreparedRequest], tuple[int, Any]]:
+        return lambda _: (403, FORBIDDEN) if policy in missing else (200, answer)
+
+    create = "os_compute_api:servers:create"
+    taken = {"id": "1", "name": "m1.tiny"}
+    shared = {"id": "n1", "name": "shared", "project_id": "another", "shared": True}
+    reads = (
+        ("compute", "/os-services", "os_compute_api:os-services:list", {"services": [WORKER]}),
+        ("compute", "/os-hypervisors", "os_compute_api:os-hypervisors:list", {"hypervisors": []}),
+        ("placement", "/resource_providers", "placement:resource_providers:list", {}),
+        ("compute", "/flavors", "", {"flavors": [taken]}),
+        ("network", "/networks", "", {"networks": [shared]}),
+    )
+    for service, path, policy, answer in reads:
+        api.answer("GET", service, path, listed(policy, answer))
+    limits = f"/qos/policies/{NIL}/bandwidth_limit_rules"
+    for service, path, *policies in (
+        ("compute", "/servers", create, f"{create}:requested_destination"),
+        ("compute", "/flavors", "os_compute_api:os-flavor-manage:create"),
+        ("network", "/ports", "create_port", "create_port:mac_address"),
+        ("network", "/networks", "create_network:provider:physical_network"),
+        ("network", "/floatingips", "create_floatingip"),
+        ("network", limits, "create_policy_bandwidth_limit_rule"),
+        ("volume", "/volumes", "volume:create"),
+    ):
+        api.answer("POST", service, path, said(*policies))
+
+
 def healthy(api: OpenStackApi) -> None:
     """Answer as a cloud in which all is well."""
     api.answer("GET", "identity", "/auth/projects", {"projects": []})
@@ -70,6 +125,7 @@ def healthy(api: OpenStackApi) -> None:
     api.answer("GET", "compute", "/servers", {"servers": []})
     workers(api)
     groups(api, SSH_RULE)
+    rights(api)
 
 
 def of(subject: str, found: list[Diagnosis]) -> Diagnosis:
@@ -88,7 +144,9 @@ class TestExamination:
             ("network", "ok"),
             ("volume", "ok"),
             ("image", "ok"),
-            ("rights", "ok"),
+            ("rights in Nova", "ok"),
+            ("rights in Neutron", "ok"),
+            ("rights in Cinder", "ok"),
             ("workers", "ok"),
             ("network agents", "ok"),
             ("bandwidth of vNICs", "info"),
@@ -97,11 +155,6 @@ class TestExamination:
             ("key pair", "info"),
             ("volume type", "info"),
         ]
-
-    def test_nothing_is_changed(self, api: OpenStackApi) -> None:
-        healthy(api)
-        list(examine_cloud(api.site()))
-        assert {method for method, *_ in api.calls} == {"GET"}
 
     def test_a_site_without_its_section_is_told_how_to_write_it(self, api: OpenStackApi) -> None:
         site = api.site().model_copy(update={"openstack": None})
@@ -117,7 +170,7 @@ class TestExamination:
         found = list(examine_cloud(api.site()))
         assert of("compute", found).verdict is Verdict.FAIL
         assert "cannot ask Nova" in of("compute", found).found
-        assert {"rights", "workers", "key pair"}.isdisjoint(d.subject for d in found)
+        assert {"rights in Nova", "workers", "key pair"}.isdisjoint(d.subject for d in found)
         assert of("network agents", found).verdict is Verdict.OK
 
     def test_a_service_that_hangs_is_given_up(
@@ -226,44 +279,81 @@ class TestServices:
 
 
 class TestRights:
-    def test_who_sees_the_workers_is_an_administrator(
-        self, api: OpenStackApi, connection: Connection
+    @pytest.mark.parametrize("service", RIGHTS)
+    def test_who_may_do_all_is_told_so(
+        self, api: OpenStackApi, connection: Connection, service: str
     ) -> None:
-        workers(api)
-        found = cloud_contents.check_rights(connection, api.site())
+        rights(api)
+        found = check_rights(connection, api.site(), service)
         assert found.verdict is Verdict.OK
-        assert found.found == "fabric (admin, member, reader) is an administrator"
-
-    def test_a_member_is_told_what_it_cannot_do(
-        self, api: OpenStackApi, connection: Connection
-    ) -> None:
-        only_administrators(api)
-        api.roles = ["member"]
-        found = cloud_contents.check_rights(connection, api.site())
-        assert found.verdict is Verdict.INFO
-        assert "fabric (member) is not an administrator: cannot pin a worker" in found.found
-        assert "provider networks" in found.found
-        assert "domain" in found.found
-
-    def test_it_is_a_warning_where_the_site_asks_for_it(
-        self, api: OpenStackApi, connection: Connection
-    ) -> None:
-        only_administrators(api)
-        red = {
-            "strategy": "flat",
-            "subnet": "10.1.0.0/24",
-            "physical_network": "physnet1",
-        }
-        site = api.site(
-            hosts={"worker1": {}}, networks={"red": red}, openstack={"make_flavors": True}
+        assert (
+            found.found == f"fabric (admin, member, reader) may do all that is asked of {service}"
         )
-        found = cloud_contents.check_rights(connection, site)
+
+    @pytest.mark.parametrize(
+        ("service", "right"), [(s, r) for s, them in RIGHTS.items() for r in them]
+    )
+    def test_each_that_is_missing_is_named_with_its_policy(
+        self, api: OpenStackApi, connection: Connection, service: str, right: Right
+    ) -> None:
+        rights(api, right.policy)
+        site = api.site(**NEEDING_ALL)
+        found = check_rights(connection, site, service)
+        needed = right.needed_by(site) is not None
+        assert found.found.startswith(f"fabric (admin, member, reader) may not {right.to}")
+        assert found.verdict in ((Verdict.WARN, Verdict.FAIL) if needed else (Verdict.INFO,))
+        assert found.remedy.endswith(right.policy if needed else "")
+
+    def test_a_right_that_the_site_does_not_need_is_no_warning(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        rights(api, "os_compute_api:servers:create:requested_destination")
+        found = check_rights(connection, api.site(), "Nova")
+        assert (found.verdict, found.remedy) == (Verdict.INFO, "")
+
+    def test_what_of_the_site_needs_it_is_named(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        rights(api, "create_network:provider:physical_network", "create_floatingip")
+        found = check_rights(connection, api.site(**NEEDING_ALL), "Neutron")
         assert found.verdict is Verdict.WARN
         assert found.found.endswith(
-            "site.yaml has hosts (worker1), networks of a physical network (red), "
-            "openstack: make_flavors"
+            "may not make provider networks or make floating IPs; "
+            "needed by networks of a physical network (red)"
         )
 
+    def test_without_what_every_sliver_needs_the_check_fails(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        rights(api, "os_compute_api:servers:create")
+        found = check_rights(connection, api.site(), "Nova")
+        assert found.verdict is Verdict.FAIL
+        assert "os_compute_api:servers:create" in found.remedy
+
+    def test_what_is_asked_names_nothing_that_there_is(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        rights(api)
+        for service in RIGHTS:
+            check_rights(connection, api.site(), service)
+        for method, _, path, sent in api.calls:
+            nowhere = (
+                NIL in f"{path} {sent}"
+                or f"'availability_zone': '{ASKING}'" in str(sent)
+                or f"'provider:physical_network': '{ASKING}'" in str(sent)
+            )
+            assert method == "GET" or nowhere or path == "/flavors"
+
+    def test_what_a_service_makes_nevertheless_is_taken_back(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        api.answer("POST", "volume", "/volumes", {"volume": {"id": "v1"}}, status=202)
+        api.answer("DELETE", "volume", "/volumes/v1", {}, status=202)
+        assert check_rights(connection, api.site(), "Cinder").verdict is Verdict.OK
+        assert api.calls[-1][0] == "DELETE"
+
+
+class TestWorkers:
     def test_workers_that_take_servers_are_named(
         self, api: OpenStackApi, connection: Connection
     ) -> None:

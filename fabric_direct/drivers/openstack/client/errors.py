@@ -37,7 +37,9 @@ NONSENSE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _LIBRARIES, _OURS = {"openstack", "keystoneauth1"}, __name__.split(".")[0]
 
 _CREDENTIALS = "check the credentials of the cloud in clouds.yaml"
-_RIGHTS = "it needs an administrator's right, or a policy that lets this user do it"
+_RIGHTS = (
+    "it needs an administrator's right, or a policy that lets this user do it; doctor says which"
+)
 _UP = "check that the API is up and that this machine reaches it"
 
 _BY_STATUS: dict[int, tuple[type[FabricDirectError], str]] = {

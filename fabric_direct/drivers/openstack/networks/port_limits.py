@@ -27,10 +27,10 @@ _DIRECTIONS = {"egress", "ingress"}
 _KBPS = 1000
 # Neutron's agents then choose one, for TCP 80 % of the rate.
 _BURST = 0
-# By default administrators alone may make policies.
+# By default managers and administrators may make policies; administrators alone in older releases.
 _RIGHTS = (
-    "leave out the bandwidth, use an administrator's credentials, or let Neutron's policy.yaml allow "
-    "create, update and delete of policy and policy_bandwidth_limit_rule"
+    "leave out the bandwidth, use a manager's or an administrator's credentials, or let Neutron's "
+    "policy.yaml allow create, update and delete of policy and policy_bandwidth_limit_rule"
 )
 
 
