@@ -579,12 +579,14 @@ class HandlerProcessor:
         """Return the servers with this site's stamp on all hosts."""
         return self._hosts.devices.servers(self._probing())
 
-    def services(self) -> SiteServices:
+    def services(self, kind: str | None = None) -> SiteServices:
         """Return the network services with this site's stamp.
 
         Types of services whose driver does not answer are named in the result.
+
+        :param kind: a resource type: only its driver is asked, and only its services are returned.
         """
-        return self._queries.services()
+        return self._queries.services(kind)
 
     def port_slivers(self) -> tuple[SitePorts, ...]:
         """Return the slivers that are ports in the servers of others, ``vNICPorts``, on all hosts.

@@ -418,11 +418,12 @@ class ServerHandler(_Handler):
 
         :raises NotVerified: if the nodes cannot be listed. Nothing is deleted then.
         """
-        there, (kind,) = self._processor().services(), self.resource_types
-        if kind in there.silent:
-            why = str(there.silent[kind])
+        (kind,) = self.resource_types
+        there = self._processor().services(kind)
+        if there.silent:
+            (why,) = map(str, there.silent.values())
             raise NotVerified("nothing was deleted: the nodes were not listed", why=why)
-        return {each.ref.id for each in there.found if each.ref.type == kind}
+        return {each.ref.id for each in there.found}
 
 
 def _refuse_other_service(was: FimNetworkService, now: FimNetworkService) -> None:

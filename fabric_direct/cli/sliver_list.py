@@ -51,7 +51,8 @@ def list_(
     A network service of which a part is missing is in the state "error", and so is a VM that has ports
     and no server, as one whose creation or deletion has not ended. LACKS names the devices that a
     server should have, by its stamp, and does not have: a hard reboot by Nova takes them away. Only
-    hosts with such servers are asked for their devices. The exit code is 1 if not all can be listed.
+    hosts with such servers are asked for their devices. The exit code is 1 if not all that is asked for
+    can be listed.
     """
     if kind is not None:
         _refuse_unknown(kind)
@@ -59,7 +60,7 @@ def list_(
         if host is not None and not processor.in_cloud:
             with named_by_arguments():
                 processor.site.host(host)
-        servers, services = processor.slivers(), processor.services()
+        servers, services = processor.slivers(), processor.services(kind)
         lacks = processor.lacking([s for s in servers if host in {None, s.host}])
         ports = processor.port_slivers()
     found = sorted((*_servers(servers, lacks), *_services(services), *map(_ports, ports)))

@@ -38,20 +38,30 @@ class SiteServices:
     """The types of services whose driver did not answer, and why."""
 
 
-def site_services(drivers: HostDrivers, booked: Callable[[str], str]) -> SiteServices:
+def site_services(
+    drivers: HostDrivers, booked: Callable[[str], str], kind: str | None = None
+) -> SiteServices:
     """Return the network services that the drivers list.
 
     :param drivers: of any host: services are on none.
     :param booked: returns the type of a sliver by the books, or nothing. What is there may tell another
         one, once somebody has changed it.
+    :param kind: a resource type: only its driver is asked, and only its services are returned.
     """
     serving: dict[int, list[str]] = {}
-    for kind, driver in drivers.services.items():
-        serving.setdefault(id(driver), []).append(kind)
-    named = {", ".join(kinds): drivers.services[kinds[0]] for kinds in serving.values()}
+    for served, driver in drivers.services.items():
+        serving.setdefault(id(driver), []).append(served)
+    asked = [kinds for kinds in serving.values() if kind is None or kind in kinds]
+    named = {", ".join(kinds): drivers.services[kinds[0]] for kinds in asked}
     types = drivers.services.keys()
     answers = attempt_each(lambda name: tuple(_services(named[name], types, booked)), named)
-    there = [s for each in answers.values() if not isinstance(each, Exception) for s in each]
+    there = [
+        service
+        for each in answers.values()
+        if not isinstance(each, Exception)
+        for service in each
+        if kind in {None, service.ref.type}
+    ]
     return SiteServices(
         tuple(sorted(there, key=lambda service: service.ref.id)),
         {name: each for name, each in answers.items() if isinstance(each, Exception)},

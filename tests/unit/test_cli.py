@@ -610,6 +610,30 @@ class TestInspection:
     def test_list_says_that_there_are_none(self, run: Run) -> None:
         assert run("list").stdout == "No slivers.\n"
 
+    def test_list_asks_the_services_of_the_wanted_type_alone(
+        self, run: Run, write: Write, site_path: Path
+    ) -> None:
+        drivers = SITE["drivers"] | {"L2STS": "nso", "L2Bridge": "fake"}
+        nso = {"url": "http://127.0.0.1:9/restconf", "user": "am", "password_file": "/nowhere"}
+        values = SITE | {"drivers": drivers, "services": {"nso": nso}}
+        site_path.write_text(
+            yaml.safe_dump(values | {"state_dir": str(site_path.parent / "state")})
+        )
+        run("create", write())
+
+        listed, vms = run("list"), run("list", "--type", "VM")
+        bridges, services = run("list", "--type", "L2Bridge"), run("list", "--type", "L2STS")
+
+        assert (listed.exit_code, vms.exit_code, bridges.exit_code, services.exit_code) == (
+            1,
+            0,
+            0,
+            1,
+        )
+        assert (vms.stderr, bridges.stderr) == ("", "")
+        assert vms.stdout == listed.stdout
+        assert "L2STS cannot be listed" in services.stderr
+
     def test_list_as_json_holds_the_stamps(self, run: Run, write: Write) -> None:
         run("create", write())
         (server,) = result_of(run("list", "--json").stdout)
