@@ -115,7 +115,7 @@ def warnings(of: "Outcome", err: Console) -> None:
 
 
 _ENDED = {
-    "failed": "failed, nothing of it is left",
+    "failed": "failed, all that it did is undone",
     "refused": "refused, nothing was touched",
     "partial": "partly done",
 }

@@ -339,9 +339,20 @@ class TestCreate:
         fakes.fault("compute.create", kind="fail")
         result = run("create", write())
         assert result.exit_code == 1
-        assert "vm1: create failed, nothing of it is left" in result.stderr
+        assert "vm1: create failed, all that it did is undone" in result.stderr
         assert "DriverError: compute.create failed" in result.stderr
         assert not fakes.ports
+
+    def test_a_failure_where_the_sliver_is_there_already_does_not_say_that_nothing_is_left(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write())
+        fakes.fault("guest.wait", kind="fail")
+        result = run("create", write())
+        assert result.exit_code == 1
+        assert "vm1: create failed, all that it did is undone" in result.stderr
+        assert "left" not in result.stderr
+        assert fakes.servers
 
     def test_what_is_left_is_named_and_has_an_exit_code_of_its_own(
         self, run: Run, write: Write, fakes: Substrate
