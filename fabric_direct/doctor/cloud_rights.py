@@ -31,6 +31,7 @@ _REFUSED_FOR_WHAT_IT_NAMES = {
 }
 # Cinder's largest (cinder/common/constants.py, DB_MAX_INT).
 _MOST_GIB = 2**31 - 1
+_UNLIMITED = -1
 # Locally administered, and of no NIC: it is never given to one.
 _MAC = "02:00:00:00:00:00"
 
@@ -46,14 +47,14 @@ class Right:
     ask: Callable[[Connection], Response | None]
     """Send the request; return None if the cloud has nothing to ask with."""
     needed_by: Callable[[Site], str | None]
-    """What of site.yaml needs it, or `_EACH_SLIVER`; None if only some slivers do."""
+    """What of site.yaml needs it, or `_EACH_VM`; None if only some slivers do."""
 
 
-_EACH_SLIVER = "each sliver"
+_EACH_VM = "each VM"
 
 
-def _by_each_sliver(_site: Site) -> str:
-    return _EACH_SLIVER
+def _by_each_vm(site: Site) -> str | None:
+    return _EACH_VM if site.serves_vms else None
 
 
 def _by_some_slivers(_site: Site) -> None:
@@ -159,15 +160,21 @@ def _create_limit(cloud: Connection) -> Response:
 # --- Cinder
 
 
-def _create_volume(cloud: Connection) -> Response:
-    # Where Cinder takes another zone for one that is not there, the size is more than it gives.
+def _create_volume(cloud: Connection) -> Response | None:
+    """Ask for a volume in a zone that there is not, of a size that no quota allows.
+
+    Cinder may take another zone for one that is not there. Without a quota, too, it would begin to make
+    the volume, and deletes none before it has ended that: it is not asked.
+    """
+    if cloud.block_storage.get_limits().absolute.max_total_volume_gigabytes == _UNLIMITED:
+        return None
     volume = {"name": ASKING, "size": _MOST_GIB, "availability_zone": ASKING}
     return cloud.block_storage.post("/volumes", json={"volume": volume})
 
 
 RIGHTS: Mapping[str, tuple[Right, ...]] = {
     "Nova": (
-        Right("make servers", "os_compute_api:servers:create", _create_server, _by_each_sliver),
+        Right("make servers", "os_compute_api:servers:create", _create_server, _by_each_vm),
         Right(
             "choose the worker of a server",
             "os_compute_api:servers:create:requested_destination",
@@ -192,7 +199,7 @@ RIGHTS: Mapping[str, tuple[Right, ...]] = {
         ),
     ),
     "Neutron": (
-        Right("make ports", "create_port", _create_port, _by_each_sliver),
+        Right("make ports", "create_port", _create_port, _by_each_vm),
         Right(
             "make provider networks",
             "create_network:provider:physical_network",
@@ -236,7 +243,7 @@ def check_rights(connection: Connection, site: Site, service: str) -> Diagnosis:
     needing = list(dict.fromkeys(needed.values()))
     found += f"; needed by {_listed('and', needing)}"
     remedy = f"give the user a role that may, or let policy.yaml allow {_listed('and', needed)}"
-    return (fail if _EACH_SLIVER in needing else warn)(subject, found, remedy)
+    return (fail if _EACH_VM in needing else warn)(subject, found, remedy)
 
 
 def _may(right: Right, connection: Connection) -> bool:

@@ -70,6 +70,10 @@ def groups(api: OpenStackApi, *rules: dict[str, Any], name: str = "default") -> 
     api.answer("GET", "network", "/security-groups", {"security_groups": [group]})
 
 
+def limits_of_volumes(gib: int) -> dict[str, Any]:
+    return {"limits": {"absolute": {"maxTotalVolumeGigabytes": gib}, "rate": []}}
+
+
 def rights(api: OpenStackApi, *missing: str) -> None:
     """Answer each request for a right: what it names is unknown, or the policy does not allow it."""
 
@@ -96,6 +100,7 @@ def rights(api: OpenStackApi, *missing: str) -> None:
         ("placement", "/resource_providers", "placement:resource_providers:list", {}),
         ("compute", "/flavors", "", {"flavors": [taken]}),
         ("network", "/networks", "", {"networks": [shared]}),
+        ("volume", "/limits", "", limits_of_volumes(1000)),
     )
     for service, path, policy, answer in reads:
         api.answer("GET", service, path, listed(policy, answer))
@@ -330,6 +335,14 @@ class TestRights:
         assert found.verdict is Verdict.FAIL
         assert "os_compute_api:servers:create" in found.remedy
 
+    def test_a_site_without_vms_needs_no_servers(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        rights(api, "os_compute_api:servers:create", "create_port")
+        site = api.site(drivers={"L2Bridge": "openstack"}, images={})
+        assert check_rights(connection, site, "Nova").verdict is Verdict.INFO
+        assert check_rights(connection, site, "Neutron").verdict is Verdict.INFO
+
     def test_what_is_asked_names_nothing_that_there_is(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
@@ -347,10 +360,18 @@ class TestRights:
     def test_what_a_service_makes_nevertheless_is_taken_back(
         self, api: OpenStackApi, connection: Connection
     ) -> None:
-        api.answer("POST", "volume", "/volumes", {"volume": {"id": "v1"}}, status=202)
-        api.answer("DELETE", "volume", "/volumes/v1", {}, status=202)
+        api.answer("POST", "network", "/networks", {"network": {"id": "n1"}}, status=201)
+        api.answer("DELETE", "network", "/networks/n1", status=204)
+        rights(api)
+        assert check_rights(connection, api.site(), "Neutron").verdict is Verdict.OK
+        assert [path for method, _, path, _ in api.calls if method == "DELETE"] == ["/networks/n1"]
+
+    def test_no_volume_is_asked_for_that_cinder_may_begin_to_make(
+        self, api: OpenStackApi, connection: Connection
+    ) -> None:
+        api.answer("GET", "volume", "/limits", limits_of_volumes(-1))
         assert check_rights(connection, api.site(), "Cinder").verdict is Verdict.OK
-        assert api.calls[-1][0] == "DELETE"
+        assert {method for method, *_ in api.calls} == {"GET"}
 
 
 class TestWorkers:
