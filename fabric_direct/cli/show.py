@@ -115,7 +115,6 @@ def warnings(of: "Outcome", err: Console) -> None:
 
 
 _ENDED = {
-    "failed": "failed, all that it did is undone",
     "refused": "refused, nothing was touched",
     "partial": "partly done",
 }
@@ -141,13 +140,19 @@ def _ended(of: "Outcome") -> str:
         return "interrupted"
     if of.operation.value == "reconcile" and status == "partial":
         return "repaired in part"
-    if of.operation.value == "adopt" and status == "failed" and not of.left:
-        return "failed, no stamp is left"
     if of.operation.value not in _DONE or (status == "failed" and of.left):
         return status
-    if status == "failed" and not of.steps:
-        return "failed, nothing was changed"
-    return _ENDED[status]
+    return f"failed, {_state_after_failure(of)}" if status == "failed" else _ENDED[status]
+
+
+def _state_after_failure(of: "Outcome") -> str:
+    """Return what a failed operation that left nothing came to."""
+    operation = of.operation.value
+    if operation == "adopt":
+        return "no stamp is left"
+    if not of.steps:
+        return "nothing was changed"
+    return "nothing of it is left" if operation == "delete" else "all that it did is undone"
 
 
 _WOULD_BE = {

@@ -364,6 +364,16 @@ class TestCreate:
         assert "vm1: create partly done" in result.stderr
         assert "still there: " in result.stderr
 
+    def test_a_deletion_that_fails_after_it_removed_all_says_that_nothing_is_left(
+        self, run: Run, write: Write, fakes: Substrate
+    ) -> None:
+        run("create", write(components=[]))
+        fakes.fault("compute.delete", at=0, kind="after")
+        result = run("delete", "vm1")
+        assert result.exit_code == 1
+        assert "vm1: delete failed, nothing of it is left" in result.stderr
+        assert not fakes.servers
+
     def test_a_deletion_that_removed_nothing_does_not_say_that_nothing_is_left(
         self, run: Run, write: Write, fakes: Substrate
     ) -> None:
@@ -635,12 +645,7 @@ class TestInspection:
         listed, vms = run("list"), run("list", "--type", "VM")
         bridges, services = run("list", "--type", "L2Bridge"), run("list", "--type", "L2STS")
 
-        assert (listed.exit_code, vms.exit_code, bridges.exit_code, services.exit_code) == (
-            1,
-            0,
-            0,
-            1,
-        )
+        assert [each.exit_code for each in (listed, services, vms, bridges)] == [1, 1, 0, 0]
         assert (vms.stderr, bridges.stderr) == ("", "")
         assert vms.stdout == listed.stdout
         assert "L2STS cannot be listed" in services.stderr
