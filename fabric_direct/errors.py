@@ -58,12 +58,17 @@ class FabricDirectError(Exception):
         named = not self.field or f"{self.field}: " in self.what
         return self.what if named else f"{self.field}: {self.what}"
 
+    @property
+    def without_remedy(self) -> str:
+        """One line: ``field: what (where): why``."""
+        where = f" ({self.where})" if self.where else ""
+        why = f": {self.why}" if self.why else ""
+        return self.field_and_what + where + why
+
     def __str__(self) -> str:
         """Return one line: ``field: what (where): why. remedy.``."""
-        text = self.field_and_what
-        text += f" ({self.where})" if self.where else ""
-        text += f": {self.why}" if self.why else ""
-        return f"{text.rstrip('.')}. {self.remedy.rstrip('.')}." if self.remedy else text
+        said = self.without_remedy
+        return f"{said.rstrip('.')}. {self.remedy.rstrip('.')}." if self.remedy else said
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep all attributes across a pickle: pool workers send errors to their parent."""

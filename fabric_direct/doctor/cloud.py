@@ -146,12 +146,7 @@ def _limited(
         with translated(f"check {subject}"):
             return call_within(limit, f"the check of {subject}", check, *args)
     except FabricDirectError as error:
-        return fail(subject, _said(error), error.remedy or _REACH)
-
-
-def _said(error: FabricDirectError) -> str:
-    """Return the error without its remedy, which is a field of a diagnosis."""
-    return str(error).removesuffix(f" {error.remedy.rstrip('.')}.") if error.remedy else str(error)
+        return fail(subject, error.without_remedy, error.remedy or _REACH)
 
 
 # --- login
@@ -173,13 +168,13 @@ def _no_entry(settings: OpenStackSettings, error: InvalidSite) -> Diagnosis:
     if error.field == "openstack.clouds_file":
         return fail(subject, f"{error.where}: {error.why}", remedy)
     if error.field != "openstack.cloud":
-        return fail(subject, _said(error), error.remedy or remedy)
+        return fail(subject, error.without_remedy, error.remedy or remedy)
     config = configuration(settings)
     if not config.config_filename:
         return fail(subject, f"is in none of {', '.join(_PLACES)}", remedy)
     known = [name for name in config.get_cloud_names() if name != "envvars"]
     if settings.cloud in known:
-        return fail(subject, _said(error), remedy)
+        return fail(subject, error.without_remedy, remedy)
     found = f"{config.config_filename} has no {settings.cloud!r}, but {', '.join(known) or 'none'}"
     remedy = "name one of these in site.yaml: openstack: cloud, or add it to the file"
     return fail(subject, found, remedy)

@@ -37,7 +37,8 @@ def check_bare_metal(site: Site) -> Iterator[Diagnosis]:
             return
         said, nodes = driver.examine(), driver.nodes()
     except FabricDirectError as error:
-        yield fail("bare metal", str(error), error.remedy or "see drivers.BareMetal of site.yaml")
+        remedy = error.remedy or "see drivers.BareMetal of site.yaml"
+        yield fail("bare metal", error.without_remedy, remedy)
         return
     yield ok("bare metal", ", ".join(said))
     for node in nodes:
@@ -53,7 +54,8 @@ def _check_switch(site: Site, name: str) -> Diagnosis:
         driver = registry.driver("service", "p4switch")(site, "")
         user, installer, whose = driver.examine(name)
     except FabricDirectError as error:
-        return fail(subject, str(error), error.remedy or f"see p4_switches.{name} of site.yaml")
+        remedy = error.remedy or f"see p4_switches.{name} of site.yaml"
+        return fail(subject, error.without_remedy, remedy)
     if user != "user 0":
         return fail(subject, f"{user}, not root", f"set p4_switches.{name}.sudo, or log in as root")
     if not installer:
@@ -69,6 +71,7 @@ def _check_controller(site: Site, name: str, secret: Path) -> Iterator[Diagnosis
         controller: ServiceController = registry.driver("service", name)(site, "")
         said = controller.examine()
     except FabricDirectError as error:
-        yield fail(name.upper(), str(error), error.remedy or f"see services.{name} of site.yaml")
+        remedy = error.remedy or f"see services.{name} of site.yaml"
+        yield fail(name.upper(), error.without_remedy, remedy)
     else:
         yield ok(name.upper(), ", ".join(said))

@@ -31,7 +31,7 @@ def check_libvirt(name: str, host: Host, limit: float) -> Diagnosis:
     except ImportError as error:
         return fail(subject, str(error), how_to_install(error))
     except FabricDirectError as error:
-        return fail(subject, str(error), _START if is_local(host) else _REMOTE)
+        return fail(subject, error.without_remedy, _START if is_local(host) else _REMOTE)
     return ok(subject, f"{host.libvirt}: {found}")
 
 

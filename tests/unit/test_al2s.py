@@ -363,6 +363,16 @@ class TestTheDoctor:
         assert "wrong-access-key" not in denied[2]
         assert al2s.names() == []
 
+    def test_tells_what_to_do_once(self, site: Site, al2s: Al2s) -> None:
+        assert site.services.al2s
+        site.services.al2s.key_file.write_text("wrong-access-key\n")
+        site.services.al2s.key_file.chmod(0o600)
+
+        (denied,) = check_controllers(site)
+
+        assert denied.remedy
+        assert denied.remedy not in denied.found
+
 
 class TestASession:
     def test_serves_all_requests(self, processor: HandlerProcessor, al2s: Al2s) -> None:
