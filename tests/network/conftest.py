@@ -79,8 +79,9 @@ def asked_of(switch: str, question: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def switches() -> None:
-    if not shutil.which("ovs-vswitchd"):
-        absent("Open vSwitch is not installed: labs/network/lab install")
+    for program, what in ("ovs-vswitchd", "Open vSwitch"), ("yanglint", "yanglint"):
+        if not shutil.which(program):
+            absent(f"{what} is not installed: labs/network/lab install")
     if subprocess.run([str(LAB), "status"], check=False, capture_output=True).returncode:
         absent("the lab's switches do not answer: labs/network/lab up")
 

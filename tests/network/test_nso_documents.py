@@ -1,6 +1,5 @@
-"""The documents for NSO of each type, given to netconfd: as the driver sends them, and broken."""
+"""The documents for NSO of each type, given to yanglint: as the driver sends them, and broken."""
 
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -14,7 +13,7 @@ from labs.network import nso_standin
 from labs.network.nso_devices import Json
 from labs.network.nso_standin import MODULES as ALL_MODULES
 from labs.network.nso_standin import ROOT
-from tests.network import netconf
+from tests.network import yanglint
 from tests.unit.nso_services import CHANGES, SAMPLES
 
 DOCUMENTS = Documents(
@@ -69,18 +68,9 @@ WHOLE = tuple(
 )
 
 
-@pytest.fixture
-def emptied() -> Iterator[None]:
-    """Leave netconfd without services."""
-    yield
-    assert netconf.refusal({}) == ""
-
-
-@pytest.mark.usefixtures("emptied")
 @pytest.mark.parametrize(("services", "whole"), [*WHOLE, *BROKEN])
 def test_both_yang_checks_take_or_refuse(services: Json, whole: bool) -> None:
-    """netconfd stores what it takes, and shows it as it was given."""
-    verdicts = nso_standin.refusal(services), netconf.refusal(services)
+    verdicts = nso_standin.refusal(services), yanglint.refusal(services)
 
     assert [not said for said in verdicts] == [whole, whole], verdicts
 

@@ -1,4 +1,4 @@
-"""Network services by NSO's stand-in, whose devices are the lab's switches; netconfd sees all of it."""
+"""Network services by NSO's stand-in, whose devices are the lab's switches; yanglint reads all of it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from fabric_direct.testing import ServiceContract
 from labs.network import nso_standin
 from labs.network.nso_devices import DeviceManager
 from labs.network.nso_standin import PASSWORD, USER, Controller
-from tests.network import netconf
+from tests.network import yanglint
 from tests.network.conftest import lab, vsctl
 from tests.network.nso_switches import BRIDGE, FAR, Switches, ofctl
 from tests.network.wire import Wire, apart, cross, lost
@@ -37,7 +37,7 @@ def network(nothing_left: None) -> Iterator[Switches]:
 @pytest.fixture
 def nso(network: Switches) -> Iterator[Controller]:
     nso = Controller(devices=DeviceManager(network))
-    nso.validators = (nso_standin.refusal, netconf.refusal)
+    nso.validators = (nso_standin.refusal, yanglint.refusal)
     yield nso
     assert all(bool(ours) == bool(foreign) for ours, foreign in nso.verdicts), nso.verdicts
 
