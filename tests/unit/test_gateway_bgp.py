@@ -9,9 +9,13 @@ import pytest
 
 from fabric_direct.calls import deadline
 from fabric_direct.drivers.gateways.bgp import Speaker, _dropped, _lines, _same, _text
-from fabric_direct.drivers.gateways.gateway import Bgp, Neighbor
-from fabric_direct.drivers.gateways.namespaces import Namespaces
+from fabric_direct.drivers.gateways.gateway import Bgp, Neighbor, namespace
+from fabric_direct.drivers.gateways.namespaces import NamespaceRoute, Namespaces
+from fabric_direct.drivers.gateways.routers import Routers
+from fabric_direct.drivers.gateways.routing import NamespaceRouting
 from fabric_direct.errors import NotVerified
+from fabric_direct.site.config import Site
+from tests.services.slivers import interface, service
 
 OURS = Neighbor(ip_address("169.254.0.2"), 65001)
 THEIRS = Neighbor(ip_address("10.200.0.2"), 65002, "sesame")
@@ -142,3 +146,57 @@ def test_a_neighbor_that_does_not_answer_is_not_waited_for(
     settle({THEIRS: 60.0})
 
     assert clock.now == 0
+
+
+class Gateway:
+    """A device's namespace, which holds its sessions for established in some of the seconds."""
+
+    def __init__(self, clock: Clock, wanted: Bgp, *connected: range) -> None:
+        self._clock, self._wanted, self._connected = clock, wanted, connected
+
+    def run(self, *_: str) -> str:
+        there = any(int(self._clock.now) in each for each in self._connected)
+        state = {"bgpState": "Established" if there else "Idle"}
+        return json.dumps({str(neighbor.address): state for neighbor in self._wanted.neighbors})
+
+    def routes(self, *_: Any) -> frozenset[NamespaceRoute]:
+        there = "Established" in self.run()
+        return frozenset(NamespaceRoute(s, "transit") for s in self._wanted.learned if there)
+
+    def neighbors(self, _: str) -> dict[Any, bool]:
+        return {}
+
+
+def test_a_gateway_that_still_held_its_old_session_is_looked_at_again(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one began anew; the first learns it after 20 s, and its routes come a while later."""
+    routing = {"router": "router", "outside": "border", "external": "203.0.113.1/24"}
+    one, two = (
+        {
+            "ovsdb": "unix:/nowhere",
+            "tunnel": f"192.0.2.{n}",
+            "routing": routing,
+            "ports": {"p1": {}},
+        }
+        for n in (1, 2)
+    )
+    site = Site.model_validate(
+        {"site": "TEST", "drivers": {"L3VPN": "ovs"}, "switches": {"sw1": one, "sw2": two}}
+    )
+    ends = (
+        interface(f"i{n}", 100, switch=f"sw{n}", gateway={"address": f"10.50.{n}.1/24"})
+        for n in (1, 2)
+    )
+    vpn = service(*ends, kind="L3VPN", asn=65001)
+    wanted = {device: namespace(site, vpn, device) for device in ("sw1", "sw2")}
+    connected = {"sw1": (range(20), range(24, 99)), "sw2": (range(22, 99),)}
+    gateways = {d: Gateway(clock, w.bgp, *connected[d]) for d, w in wanted.items() if w and w.bgp}
+
+    def of(_: Routers, device: str) -> NamespaceRouting:
+        return NamespaceRouting(device, cast(Namespaces, gateways[device]), None, bgp=True)
+
+    monkeypatch.setattr(Routers, "_routing", of)
+    Routers(site, bgp=True).settle(vpn)
+
+    assert all(gateway.routes() for gateway in gateways.values())

@@ -44,8 +44,13 @@ class Routers:
             self._routing(device).apply(wanted)
 
     def settle(self, service: NetworkService) -> None:
-        """Block until what routes on all devices speaks to each other, and to neighbors that answer."""
-        for device in service.devices():
+        """Block until what routes on all devices speaks to each other, and to neighbors that answer.
+
+        A gateway that began anew is established once the others have dropped the session that they had
+        with its predecessor. Until then those are settled, too; so they are looked at again.
+        """
+        devices = service.devices()
+        for device in (*devices, *devices[:-1]):
             if wanted := namespace(self._site, service, device):
                 self._routing(device).settle(wanted)
 
