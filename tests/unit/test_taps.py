@@ -1,5 +1,7 @@
 """vNICs that are ports of a switch: which port, whose, and the tap of its name; without a kernel."""
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,40 @@ def test_a_link_of_others_is_left_alone(driver: LibvirtNetwork, kernel: dict[str
     driver.delete_port("vm-1", "nic")
 
     assert "t1" in kernel
+
+
+@pytest.mark.parametrize("answer", [errno.ENOENT, errno.ENODEV, errno.EINVAL])
+@pytest.mark.parametrize("fact", ["ifalias", "carrier", "flags"])
+def test_a_tap_that_is_removed_while_it_is_read_is_none(
+    kernel: dict[str, Path], monkeypatch: pytest.MonkeyPatch, fact: str, answer: int
+) -> None:
+    agent.make("t1", "ours", None)
+    agent.make("vnet7", "", None)
+    read = agent._read
+
+    def removed_at(link: str, name: str) -> str:
+        if link == "vnet7" and (name == fact or link not in kernel):
+            kernel.pop(link, None)
+            raise OSError(answer, os.strerror(answer))
+        return read(link, name)
+
+    monkeypatch.setattr(agent, "_read", removed_at)
+
+    assert agent.taps() == {"t1": ("ours", False, True)}
+
+
+def test_a_tap_that_cannot_be_read_is_not_passed_over(
+    kernel: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.make("t1", "ours", None)
+
+    def refuse(link: str, name: str) -> str:
+        raise PermissionError(errno.EACCES, f"{link} {name}")
+
+    monkeypatch.setattr(agent, "_read", refuse)
+
+    with pytest.raises(PermissionError):
+        agent.taps()
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,28 @@ TUN = "/dev/net/tun"
 _TUNSETIFF, _TUNSETPERSIST = 0x400454CA, 0x400454CB  # include/uapi/linux/if_tun.h, as below
 _IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
 _IFF_UP = 0x1  # include/uapi/linux/if.h
+_GONE = {errno.ENOENT, errno.ENODEV, errno.EINVAL}
+"""What the kernel answers for an attribute of a link that is being removed, by how far it is."""
 _LOOKS, _LOOK = 10, 0.02
 """How often a new tap is looked at until it is up for good, and the seconds between two looks."""
 
 
 def taps() -> Dict[str, Tuple[str, bool, bool]]:
-    """Return for each tap its alias, whether a virtual machine has it, and whether it is set up."""
+    """Return for each tap its alias, whether a virtual machine has it, and whether it is set up.
+
+    Virtual machines of others come and go: a tap that is removed meanwhile is none.
+    """
     links = filter(_is_tap, sysfs.names(f"{sysfs.SYS}/class/net"))
-    return {link: (_read(link, "ifalias"), _has_carrier(link), _is_up(link)) for link in links}
+    return {link: facts for link, facts in ((link, _facts(link)) for link in links) if facts}
+
+
+def _facts(link: str) -> Optional[Tuple[str, bool, bool]]:
+    try:
+        return _read(link, "ifalias"), _has_carrier(link), _is_up(link)
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        return None
 
 
 def make(name: str, alias: str, mtu: Optional[int]) -> None:
