@@ -1,5 +1,6 @@
 """What all tests share: a site on the fake drivers, and slivers to put on it."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,15 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0Z
 FAKE_DRIVERS = dict.fromkeys(
     ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
 )
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Leave the library's log at its level, which a command sets for the whole process."""
+    log = logging.getLogger("fabric_direct")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

@@ -40,12 +40,11 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    kept, level = Lines(), LOG.level
+    kept = Lines()
     LOG.addHandler(kept)
     LOG.setLevel(logging.DEBUG)
     yield kept
     LOG.removeHandler(kept)
-    LOG.setLevel(level)
 
 
 class TestALine:

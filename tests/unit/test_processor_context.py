@@ -48,7 +48,6 @@ def test_each_record_is_its_askers(
     for future in futures:
         assert future.result().ok
     log.removeHandler(askers)
-    log.setLevel(logging.NOTSET)
 
     told = {(who, name) for who, text in askers.seen for name in ("alpha", "omega") if name in text}
     assert told == {("alpha", "alpha"), ("omega", "omega")}
