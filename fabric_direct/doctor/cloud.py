@@ -26,7 +26,7 @@ from fabric_direct.doctor.cloud_rights import RIGHTS, check_rights
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok, warn
 from fabric_direct.drivers.openstack.client.errors import translated
 from fabric_direct.drivers.openstack.client.session import cloud, configuration
-from fabric_direct.errors import Denied, FabricDirectError, InvalidSite
+from fabric_direct.errors import Denied, FabricDirectError, InvalidSite, Unsupported
 from fabric_direct.site.config import OpenStackSettings, Site
 
 _PLACES = tuple(dict.fromkeys(CONFIG_SEARCH_PATH))
@@ -43,6 +43,8 @@ class _Service:
     question: str
     zed: tuple[int, int] | None = None
     """Its newest microversion in the Zed release, where that identifies a release."""
+    without: str = ""
+    """What to do where the cloud has no such service."""
 
 
 _Check = tuple[str, str, Callable[[Connection], Diagnosis]]
@@ -50,7 +52,14 @@ _SERVICES = (
     _Service("identity", "Keystone", "identity", "/auth/projects"),
     _Service("compute", "Nova", "compute", "/flavors?limit=1", (2, 93)),
     _Service("network", "Neutron", "network", "/networks?limit=1&fields=id"),
-    _Service("volume", "Cinder", "block_storage", "/volumes?limit=1", (3, 70)),
+    _Service(
+        "volume",
+        "Cinder",
+        "block_storage",
+        "/volumes?limit=1",
+        (3, 70),
+        without="if it has no volumes, write Storage: none below drivers in site.yaml",
+    ),
     _Service("image", "Glance", "image", "/images?limit=1"),
 )
 
@@ -71,22 +80,23 @@ def examine_cloud(site: Site) -> Iterator[Diagnosis]:
 
 
 def _examine_services(site: Site, settings: OpenStackSettings) -> Iterator[Diagnosis]:
-    limit, silent = site.limits.call, set()
+    limit, answering = site.limits.call, set()
     connection = cloud(settings, call_limit=limit)
     for service in _services_of(site):
         found = _limited(service.name, limit, check_service, connection, service)
-        silent |= {service.name} if found.verdict is Verdict.FAIL else set()
+        answering |= set() if found.verdict is Verdict.FAIL else {service.name}
         yield found
     for name, subject, check in _checks(site, settings):
-        if name not in silent:
+        if name in answering:
             yield _limited(subject, limit, check, connection)
 
 
 def _services_of(site: Site) -> Iterator[_Service]:
     """Yield the services that are needed: volumes and images are those of VMs."""
-    for service in _SERVICES:
-        if site.serves_vms or service.name not in {"volume", "image"}:
-            yield service
+    others: set[str] = set() if site.serves_vms else {"volume", "image"}
+    if site.driver_for("Storage") not in {None, "openstack"}:
+        others |= {"volume"}
+    return (service for service in _SERVICES if service.name not in others)
 
 
 def _checks(site: Site, settings: OpenStackSettings) -> Iterator[_Check]:
@@ -112,6 +122,7 @@ def _worker_checks(site: Site) -> Iterator[_Check]:
     yield "compute", "workers", contents.check_workers
     if hosts:
         yield "compute", "hosts of site.yaml", partial(contents.check_hosts, names=hosts)
+        yield "compute", "placement", contents.check_placement
     yield from _machines(site)
 
 
@@ -196,10 +207,13 @@ def check_login(settings: OpenStackSettings, limit: float) -> Diagnosis:
 
 def check_service(connection: Connection, service: _Service) -> Diagnosis:
     """Send a service its cheapest request, and report its versions."""
-    with translated(f"ask {service.product}", connection.name):
-        proxy = getattr(connection, service.proxy)
-        raise_from_response(proxy.get(service.question))
-        data = proxy.get_endpoint_data()
+    try:
+        with translated(f"ask {service.product}", connection.name):
+            proxy = getattr(connection, service.proxy)
+            raise_from_response(proxy.get(service.question))
+            data = proxy.get_endpoint_data()
+    except Unsupported as error:
+        return fail(service.name, error.without_remedy, service.without or error.remedy)
     found = f"{service.product} at {data.url}, {_version(data)}"
     newest = data.max_microversion
     if service.zed is None or (newest and newest >= service.zed):

@@ -65,6 +65,17 @@ def check_workers(connection: Connection) -> Diagnosis:
     return warn("workers", f"{listed(able)}; but not {listed(out)}", remedy)
 
 
+def check_placement(connection: Connection) -> Diagnosis:
+    """Check that what is free on a worker can be asked for."""
+    if connection.has_service("placement"):
+        return ok("placement", "in the catalog")
+    return info(
+        "placement",
+        "not in the catalog: nothing says what is free on a worker, so slivers name it (host: auto is "
+        "refused)",
+    )
+
+
 def _takes(worker: Service) -> bool:
     return (worker.state, worker.status) == ("up", "enabled")
 

@@ -23,7 +23,7 @@ from fabric_direct.model import Sliver
 from fabric_direct.model.services import SERVICES
 from fabric_direct.site import installed
 from fabric_direct.site.config import Site
-from fabric_direct.site.drivers import DEVICE_TYPES, NO_GUESTS
+from fabric_direct.site.drivers import DEVICE_TYPES, NONE
 
 
 class Use(NamedTuple):
@@ -107,7 +107,8 @@ def host_drivers(site: Site, host: str) -> HostDrivers:
         host=host,
         compute=made("compute"),
         network=made("network") or NoDriver("vNIC"),
-        volume=made("volume") or NoDriver("Storage"),
+        volume=made("volume") or NoDriver("Storage", chosen=site.driver_for("Storage") == NONE),
+        has_volumes="volume" in uses,
         tuning=made("tuning") if known else None,
         guest=(guest := made("guest")),
         node_guest=_node_guest(site, host, guest),
@@ -134,7 +135,7 @@ def _node_guest_driver(site: Site) -> str | None:
     nodes' own name.
     """
     nodes = site.driver_for("BareMetal")
-    if nodes is None or site.guest == NO_GUESTS:
+    if nodes is None or site.guest == NONE:
         return None
     if nodes in installed.names("guest"):
         return nodes
@@ -253,8 +254,12 @@ def _single_drivers(site: Site) -> dict[str, Use]:
     keys = {"network": "vNIC", "volume": "Storage", "tuning": "tuning", "uplink": "uplink"}
     named = {kind: site.driver_for(key) or _usual(site, key, kind) for kind, key in keys.items()}
     uses = {"compute": Use("compute", server_driver(site), _field(site, "VM"))}
-    uses |= {k: Use(k, name, _field(site, keys[k])) for k, name in named.items() if name}
-    if (guest := guest_driver(site)) != NO_GUESTS:
+    uses |= {
+        k: Use(k, name, _field(site, keys[k]))
+        for k, name in named.items()
+        if name not in {None, NONE}
+    }
+    if (guest := guest_driver(site)) != NONE:
         uses["guest"] = Use("guest", guest, "guest")
     return uses
 

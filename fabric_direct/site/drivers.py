@@ -8,8 +8,8 @@ from fabric_direct.site import installed
 
 DEVICE_TYPES: Final = ("GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME")
 """Types of PCI devices; of these alone a hardware model may be named: ``Type_Model``."""
-NO_GUESTS: Final = "none"
-"""As the driver for guests: the site looks into none."""
+NONE: Final = "none"
+"""As the driver for guests: the site looks into none. As that for ``Storage``: it has no volumes."""
 _KINDS: Mapping[str, str] = {
     "VM": "compute",
     "vNIC": "network",
@@ -46,7 +46,8 @@ def check_drivers(drivers: dict[str, str]) -> dict[str, str]:
     """
     for key, name in drivers.items():
         kind = _KINDS.get(key.partition("_")[0])
-        if kind and (why := _absent(kind, name)):
+        none = (NONE,) if key == "Storage" else ()
+        if kind and name not in none and (why := _absent(kind, name, *none)):
             raise ValueError(f"{key}: {why}")
     return drivers
 
@@ -56,7 +57,7 @@ def check_guest(name: str) -> str:
 
     :raises ValueError: if it is not installed.
     """
-    if name != NO_GUESTS and (why := _absent("guest", name, NO_GUESTS)):
+    if name != NONE and (why := _absent("guest", name, NONE)):
         raise ValueError(why)
     return name
 

@@ -2,12 +2,19 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from fabric_direct.drivers.contract import Volume
+from fabric_direct.drivers.fake import Substrate
 from fabric_direct.errors import InvalidSite, Unsupported
 from fabric_direct.handlers import registry
+from fabric_direct.model import NodeSliver, Status
+from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from tests.outcomes import done
 from tests.unit.driver_packages import Packages, packages
 from tests.unit.test_documentation import ROOT
 from tests.unit.test_driver_packages import VM
@@ -27,6 +34,19 @@ networks:
   red: {strategy: flat_dhcp, subnet: 10.20.1.0/24}
 """
 BARE = VM.partition("components:")[0]
+NIC = {"id": "eth0", "type": "vNIC", "network": "red"}
+
+
+def node(**values: Any) -> NodeSliver:
+    return NodeSliver.model_validate(
+        {
+            "id": "vm-1",
+            "name": "node",
+            "image": "tiny",
+            "capacities": {"core": 1, "ram": 1, "disk": 1},
+            **values,
+        }
+    )
 
 
 @pytest.fixture
@@ -121,6 +141,75 @@ class TestADriverOfOthers:
 
         assert acme.run("create", "vm.yaml").returncode == 0
         assert acme.run("poa", "vm-1", "cpuinfo").returncode == 0
+
+
+class TestASiteWithoutVolumes:
+    """``drivers: {Storage: none}``: a cloud without Cinder, for example."""
+
+    @pytest.fixture
+    def site(self, fake_site: Site) -> Site:
+        fields = fake_site.model_dump(exclude_unset=True)
+        return Site.model_validate(fields | {"drivers": fake_site.drivers | {"Storage": "none"}})
+
+    def test_makes_changes_lists_and_deletes_vms(self, processor: HandlerProcessor) -> None:
+        wanted = node()
+        done(processor.create(wanted).result())
+        assert [server.sliver for server in processor.slivers()] == [wanted.id]
+        done(processor.modify(node(components=[NIC])).result())
+        done(processor.probe(wanted).result())
+        done(processor.delete(wanted.ref()).result())
+        assert processor.slivers() == ()
+
+    @pytest.mark.parametrize("named", [{"size": 1}, {"volume": "shared"}])
+    @pytest.mark.parametrize("ask", ["create", "plan", "modify"])
+    def test_refuses_a_volume_before_anything_is_done(
+        self, ask: str, named: dict[str, Any], processor: HandlerProcessor
+    ) -> None:
+        if ask == "modify":
+            done(processor.create(node()).result())
+        volume = {"id": "data", "type": "Storage", **named}
+
+        outcome = getattr(processor, ask)(node(components=[NIC, volume])).result()
+
+        assert outcome.status is Status.REFUSED
+        assert outcome.error
+        assert (outcome.error.kind, outcome.error.field) == ("InvalidSliver", "components[1]")
+        assert "this site has no Storage" in outcome.error.message
+
+    def test_leaves_a_vm_alone_that_has_a_volume_all_the_same(
+        self, fake_site: Site, site: Site, fakes: Substrate
+    ) -> None:
+        volumes = [{"id": name, "type": "Storage", "size": 1} for name in ("data", "more")]
+        with HandlerProcessor(fake_site) as with_volumes:
+            done(with_volumes.create(node(components=volumes)).result())
+        before = set(fakes.servers), set(fakes.volumes)
+
+        with HandlerProcessor(site) as processor:
+            outcomes = [processor.delete(node().ref()).result(), processor.modify(node()).result()]
+
+        for outcome in outcomes:
+            assert outcome.status is Status.REFUSED
+            assert outcome.error
+            assert outcome.error.kind == "InvalidSite"
+            assert "sliver vm-1 has volumes of its own: data, more" in outcome.error.message
+        assert (set(fakes.servers), set(fakes.volumes)) == before
+
+    def test_deletes_a_vm_with_a_volume_that_was_there_before(
+        self, fake_site: Site, site: Site, fakes: Substrate
+    ) -> None:
+        fakes.existing["shared"] = Volume("", "", "/fake/shared", 1)
+        shared = {"id": "data", "type": "Storage", "volume": "shared"}
+        with HandlerProcessor(fake_site) as with_volumes:
+            done(with_volumes.create(node(components=[shared])).result())
+
+        with HandlerProcessor(site) as processor:
+            done(processor.delete(node().ref()).result())
+
+    def test_says_so_of_volumes_alone(self, fake_site: Site) -> None:
+        fields = fake_site.model_dump(exclude_unset=True)
+        for key in ("VM", "vNIC", "GPU"):
+            with pytest.raises(ValidationError, match=f"{key}: no .* driver 'none'"):
+                Site.model_validate(fields | {"drivers": fake_site.drivers | {key: "none"}})
 
 
 def chosen(site: Site) -> dict[str, str]:

@@ -50,6 +50,8 @@ class HostDrivers:
     """By resource type, ``Type_Model`` or ``Type``; one driver may serve several."""
     known: bool = True
     """Whether the site knows the host."""
+    has_volumes: bool = True
+    """Whether a driver makes volumes."""
     deadline: Deadline = field(default_factory=lambda: Deadline(inf))
     """When the operation that they are used for ends."""
     reads: ReadCache = field(default_factory=ReadCache)

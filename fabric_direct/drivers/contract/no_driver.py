@@ -1,8 +1,8 @@
-"""What a site has in place of a driver that it does not name."""
+"""What a site has in place of a driver that it does not name, or says that it has not."""
 
 from typing import Any, ClassVar, NoReturn
 
-from fabric_direct.errors import Unsupported
+from fabric_direct.errors import InvalidSliver, Unsupported
 
 
 def unsupported(what: str, key: str, where: str = "") -> Unsupported:
@@ -22,14 +22,16 @@ def unsupported(what: str, key: str, where: str = "") -> Unsupported:
 class NoDriver:
     """Servers, ports or volumes that a site has no driver for: there are none.
 
-    What lists or removes them finds nothing. What would make or plug in one raises Unsupported.
+    What lists or removes them finds nothing. What would make or plug in one raises Unsupported, or
+    InvalidSliver where the site says so: ``drivers: {Storage: none}``.
     """
 
     cloud: ClassVar[bool] = False
     unserved: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, key: str, *, chosen: bool = False) -> None:
+        """:param chosen: whether the site says so."""
+        self._key, self._chosen = key, chosen
 
     def find(self, *_: str) -> None:
         """Return None: no sliver has one."""
@@ -42,7 +44,10 @@ class NoDriver:
         """Do nothing, as do all that remove."""
 
     def check(self, *_: Any) -> NoReturn:
-        """Raise Unsupported, as do all that make something."""
+        """Raise an error, as do all that make something."""
+        if self._chosen:
+            why = f"in its site.yaml, drivers.{self._key} is none"
+            raise InvalidSliver(f"this site has no {self._key}", why=why)
         raise unsupported(f"no {self._key} can be made", self._key)
 
     find_port = find

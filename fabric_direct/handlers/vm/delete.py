@@ -19,6 +19,7 @@ from fabric_direct.handlers.vm.component_steps import clean, record, remove_unus
 from fabric_direct.handlers.vm.devices import SliverDevices, unrecorded
 from fabric_direct.handlers.vm.guest.access import GuestAccess
 from fabric_direct.handlers.vm.observe import read_ahead, refuse_unfinished
+from fabric_direct.handlers.vm.refusal import refuse_own_volumes
 from fabric_direct.handlers.vm.steps.ports import ReleaseFloatingIp, ReleasePort
 from fabric_direct.handlers.vm.steps.server import RemoveServer
 from fabric_direct.handlers.vm.steps.volumes import RemoveVolume
@@ -33,6 +34,8 @@ def delete(site: Site, drivers: HostDrivers, ref: SliverRef) -> Flow:
     held, volumes, unused = network.ports(ref.id), volume.volumes(ref.id), network.unused()
     server = compute.find(ref.id)
     refuse_unfinished(server)
+    if server:
+        refuse_own_volumes(drivers, server)
     devices = SliverDevices(site, drivers)
     records = devices.records(ref.id)
     functions = devices.functions(server, records) if server else ()

@@ -40,6 +40,7 @@ from fabric_direct.handlers.vm.refusal import (
     refuse_fixed,
     refuse_other_disks,
     refuse_other_sizes,
+    refuse_own_volumes,
 )
 from fabric_direct.handlers.vm.steps.server import WriteStamp
 from fabric_direct.model import NodeSliver, State
@@ -52,6 +53,7 @@ def modify(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
     was, runs = server.stamp.sliver, server.state is State.RUNNING
     tenant = tenant_of(drivers, server)
     refuse_fixed(server, sliver)
+    refuse_own_volumes(drivers, server)
     refuse_other_sizes(drivers.volume.volumes(sliver.id), sliver)
     others = tuple(other_disks(drivers.volume, sliver, server))
     refuse_other_disks(others, sliver)

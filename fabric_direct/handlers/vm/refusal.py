@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterable
 
 from fabric_direct.drivers.contract import DeviceDomain, HostDrivers, PluggedDevice, Server, Volume
-from fabric_direct.errors import InvalidSliver
+from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.handlers.handler import field_below
-from fabric_direct.handlers.vm.found import OtherDisk
+from fabric_direct.handlers.vm.found import OtherDisk, plugged_in
 from fabric_direct.model import (
     Component,
     Interface,
@@ -46,8 +46,8 @@ def _refuse_component(
     if isinstance(component, VNic):
         drivers.network.check(component.network, component.interface, sliver.id)
     elif isinstance(component, Storage):
-        if component.volume is not None:
-            drivers.volume.check(component.volume)
+        if component.volume is not None or not drivers.has_volumes:
+            drivers.volume.check(component.volume or "")
     elif component.bdf:
         drivers.device(component).check(component, tenant)
     else:
@@ -115,6 +115,22 @@ def refuse_other_sizes(volumes: Iterable[Volume], sliver: NodeSliver) -> None:
                 why="a volume keeps its size, and is not removed for another one",
                 remedy="leave the component out first: that removes the volume with its data",
             )
+
+
+def refuse_own_volumes(drivers: HostDrivers, server: Server) -> None:
+    """Raise InvalidSite if the server has volumes that no driver of the site would remove."""
+    if drivers.has_volumes:
+        return
+    stamped = {storage.id: storage for storage in server.stamp.sliver.volumes()}
+    plugged = {each.id: each for each in plugged_in(server) if isinstance(each, Storage)}
+    has = plugged | stamped
+    if own := sorted(name for name, each in has.items() if each.size or name not in stamped):
+        raise InvalidSite(
+            f"sliver {server.sliver} has volumes of its own: {', '.join(own)}",
+            where=server.instance,
+            why="the site has no driver for Storage, so that they would be left",
+            remedy="name the driver that made them below drivers in site.yaml: Storage",
+        )
 
 
 def refuse_other_disks(others: Iterable[OtherDisk], sliver: NodeSliver) -> None:

@@ -99,7 +99,8 @@ def _refuse(flavors: Flavors, wanted: Capacities) -> NoReturn:
 
 
 def _size(flavor: Flavor) -> str:
-    return f"{flavor.vcpus} cores, {flavor.ram} MiB, {flavor.disk} GiB"
+    disk = f"{flavor.disk} GiB" if flavor.disk else "no disk (its servers boot from volumes)"
+    return f"{flavor.vcpus} cores, {flavor.ram} MiB, {disk}"
 
 
 def _made(cloud: Connection, wanted: Capacities) -> Flavor:
