@@ -120,9 +120,9 @@ def _worker_checks(site: Site) -> Iterator[_Check]:
     """Yield the checks of where servers are made."""
     hosts = list(site.hosts)
     yield "compute", "workers", contents.check_workers
+    yield "compute", "placement", contents.check_placement
     if hosts:
         yield "compute", "hosts of site.yaml", partial(contents.check_hosts, names=hosts)
-        yield "compute", "placement", contents.check_placement
     yield from _machines(site)
 
 

@@ -153,6 +153,7 @@ class TestExamination:
             ("rights in Neutron", "ok"),
             ("rights in Cinder", "ok"),
             ("workers", "ok"),
+            ("placement", "ok"),
             ("network agents", "ok"),
             ("bandwidth of vNICs", "info"),
             ("external network", "info"),
