@@ -464,6 +464,18 @@ class TestWhatIsRefused:
         made.volume["metadata"] |= {"fabric-direct:site": "B", "fabric-direct:sliver": "s-1"}
         failed(processor.adopt(asked), "NotOurs", "components[1].volume", "B/s-1")
 
+    @pytest.mark.parametrize("owned", [False, True])
+    def test_a_volume_at_a_site_that_has_none(self, owned: bool, am: FabricAm, site: Site) -> None:
+        made = am.create(volume=True)
+        asked = wanted(made, disk(made))
+        if owned:
+            own = {"type": "Storage", "id": "data", "size": 1}
+            asked = wanted(made, own, where={"volumes": {"data": disk(made)["volume"]}})
+        without = site.model_copy(update={"drivers": site.drivers | {"Storage": "none"}})
+
+        with HandlerProcessor(without) as processor:
+            failed(processor.adopt(asked), "InvalidSliver", "components[1]", "no Storage")
+
     def test_a_device_without_functions(self, am: FabricAm, processor: HandlerProcessor) -> None:
         asked = wanted(am.create(), drive())
 

@@ -308,6 +308,8 @@ class ServerAdoption:
     def _volume(self, number: int, storage: Storage) -> FoundVolume:
         with field_below(f"components[{number}]"):
             name = storage.volume or self._wanted.volumes[storage.id]
+            if not self._drivers.has_volumes:
+                self._drivers.volume.check(name)
             found = [v for v in self._found.volumes if name in {v.id, v.name}]
             if len(found) != 1:
                 how = f"{len(found)} volumes {name}" if found else f"no volume {name}"
