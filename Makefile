@@ -279,7 +279,6 @@ ironic: .venv/installed
 ironic-down: ## end that Ironic; nothing of it goes on
 	$(IRONIC) down
 
-site: export FABRIC_OPENSTACK_RELEASE := zed
 site: openstack worker-built
 	$(ONESITE) up
 

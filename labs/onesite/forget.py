@@ -6,7 +6,9 @@ import sys
 import openstack
 
 cloud = openstack.connect()
-servers = list(cloud.compute.servers(all_projects=True, host=sys.argv[1]))
+servers = [
+    each for each in cloud.compute.servers(all_projects=True) if each.compute_host == sys.argv[1]
+]
 for server in servers:
     cloud.compute.delete_server(server, force=True)
 for server in servers:

@@ -1,4 +1,4 @@
-"""joined.py HOST: return once a compute host is up and known, and has its bridge agent."""
+"""joined.py HOST: return once a compute host is up and known, and OVN works there."""
 
 import sys
 import time
@@ -12,18 +12,13 @@ began = datetime.now(UTC).replace(tzinfo=None)  # what is older was said by an e
 cloud = openstack.connect()
 
 
-def since(when: str | None) -> bool:
-    """Tell whether a report came after the start."""
-    return when is not None and datetime.fromisoformat(when.replace(" ", "T").rstrip("Z")) > began
-
-
 def joined() -> bool:
     """Tell whether all have reported themselves; Nova would ask the host itself for details."""
-    services = cloud.compute.services(host=host, binary="nova-compute")
+    services = [s for s in cloud.compute.services(host=host, binary="nova-compute") if s.updated_at]
     agents = cloud.network.agents(host=host)
     return (
-        any(s.state == "up" and since(s.updated_at) for s in services)
-        and any(a.is_alive and since(a.last_heartbeat_at) for a in agents)
+        any(s.state == "up" and datetime.fromisoformat(s.updated_at) > began for s in services)
+        and any(agent.is_alive for agent in agents)
         and any(each.name == host for each in cloud.compute.hypervisors())
     )
 

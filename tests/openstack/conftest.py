@@ -1,6 +1,7 @@
 """What the tests on a real OpenStack share: a cloud, a site on it, and what could be left."""
 
 import os
+import re
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator
@@ -256,9 +257,9 @@ def run_in(
     return result.stdout.decode()
 
 
-def in_effect(run: Callable[..., str], tap: str) -> tuple[str, str]:
-    """The rates at which a guest may receive and send, as ``tc`` of its worker writes them."""
-    qdiscs = run("tc", "qdisc", "show", "dev", tap)
-    filters = run("tc", "filter", "show", "dev", tap, "parent", "ffff:")
-    shaped = qdiscs.partition("tbf")[2].partition("rate ")[2].partition(" ")[0]
-    return shaped, filters.partition("police")[2].partition("rate ")[2].partition(" ")[0]
+def metered(run: Callable[..., str]) -> list[int]:
+    """The rates of the meters that the flows of OVN's switch pass, in kbit/s."""
+    show = "ovs-ofctl", "-O", "OpenFlow13"
+    meters = re.findall(r"meter=(\d+) .*\n.*rate=(\d+)", run(*show, "dump-meters", "br-int"))
+    flows = run(*show, "dump-flows", "br-int")
+    return [int(rate) for meter, rate in meters for _ in re.findall(rf"\bmeter:{meter}\b", flows)]

@@ -15,7 +15,7 @@ from fabric_direct.model import NodeSliver, ObservedInterface, SliverRef, Status
 from fabric_direct.model.networks import VNicPortsSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
-from tests.openstack.conftest import Things, in_effect, nic, ours, sliver
+from tests.openstack.conftest import Things, metered, nic, ours, sliver
 from tests.openstack.target import TARGET
 from tests.openstack.test_interrupted import killed
 from tests.outcomes import done
@@ -75,12 +75,12 @@ def run(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-def metered() -> list[int]:
-    """The rates of the meters that the flows of OVN's switch pass, in kbit/s."""
-    show = "ovs-ofctl", "-O", "OpenFlow13"
-    meters = re.findall(r"meter=(\d+) .*\n.*rate=(\d+)", run(*show, "dump-meters", "br-int"))
-    flows = run(*show, "dump-flows", "br-int")
-    return [int(rate) for meter, rate in meters for _ in re.findall(rf"\bmeter:{meter}\b", flows)]
+def in_effect(tap: str) -> tuple[str, str]:
+    """The rates at which a guest may receive and send, as ``tc`` writes them."""
+    qdiscs = run("tc", "qdisc", "show", "dev", tap)
+    filters = run("tc", "filter", "show", "dev", tap, "parent", "ffff:")
+    shaped = qdiscs.partition("tbf")[2].partition("rate ")[2].partition(" ")[0]
+    return shaped, filters.partition("police")[2].partition("rate ")[2].partition(" ")[0]
 
 
 def interface(processor: HandlerProcessor, wanted: SliverRef) -> ObservedInterface:
@@ -193,8 +193,8 @@ def test_the_worker_limits_each_direction(cloud: Connection, limited: NodeSliver
 
     def both() -> bool:
         if has_ovn():
-            return metered() == [20_000, 20_000]
-        return in_effect(run, tap) == ("20Mbit", "20Mbit")
+            return metered(run) == [20_000, 20_000]
+        return in_effect(tap) == ("20Mbit", "20Mbit")
 
     wait_until("the worker to limit it", both, timeout=300)
 

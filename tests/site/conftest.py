@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import libvirt
 import pytest
@@ -143,7 +144,11 @@ def domain_of(worker: Worker, processor: HandlerProcessor, sliver_id: str) -> li
 
 def hostdevs(domain: libvirt.virDomain) -> int:
     """How many PCI functions a domain has, live."""
-    return int(domain.XMLDesc().count("<alias name='ua-"))
+    devices = ElementTree.fromstring(domain.XMLDesc())
+    return sum(
+        len(devices.findall(f"devices/{kind}"))
+        for kind in ("hostdev", "interface[@type='hostdev']")
+    )
 
 
 def states(processor: HandlerProcessor) -> dict[str, DeviceState]:

@@ -1,15 +1,14 @@
-"""A vNIC's bandwidth as the worker's kernel has it: Debian's, which limits both directions."""
+"""A vNIC's bandwidth as the worker's switch has it: the kernel's, by OVN's meters."""
 
 from functools import partial
 from typing import Any
 
 import pytest
-from openstack.connection import Connection
 
 from fabric_direct.calls.deadline import wait_until
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
-from tests.openstack.conftest import in_effect
+from tests.openstack.conftest import metered
 from tests.openstack.target import TARGET
 from tests.outcomes import done
 from tests.site.conftest import sliver
@@ -23,20 +22,19 @@ def limited(bandwidth: int | None) -> NodeSliver:
     return sliver(components=[eth0 | {"interface": {"bandwidth": bandwidth}}])
 
 
-def test_what_neutron_says_is_what_the_kernel_does(
-    processor: HandlerProcessor, cloud: Connection, worker: Worker
+def test_what_neutron_says_is_what_the_switch_does(
+    processor: HandlerProcessor, worker: Worker
 ) -> None:
+    def run(*argv: str) -> str:
+        return worker.run("chroot", "/srv/cloud", *argv)
+
+    def so(rates: list[int]) -> bool:
+        return metered(run) == rates
+
     done(processor.create(limited(20)).result())
-    (server,) = processor.slivers()
-    (port,) = cloud.network.ports(device_id=server.instance)
-
-    def so(rates: tuple[str, str]) -> bool:
-        return in_effect(worker.run, f"tap{port.id[:11]}") == rates
-
-    for bandwidth, rate in ((20, "20Mbit"), (50, "50Mbit"), (None, "")):
+    for bandwidth, rates in ((20, [20_000] * 2), (50, [50_000] * 2), (None, [])):
         done(processor.modify(limited(bandwidth)).result())
-        what = f"the kernel to limit it to {bandwidth} Mbit/s"
-        wait_until(what, partial(so, (rate, rate)), timeout=60)
+        wait_until(f"OVN to limit it to {bandwidth} Mbit/s", partial(so, rates), timeout=60)
         observed = done(processor.probe(limited(bandwidth)).result()).observed
         assert observed
         assert observed.interfaces[0].bandwidth == bandwidth
