@@ -48,6 +48,9 @@ PARTS = {
     "openstack-zed": Part(
         ("test-openstack", "RELEASE=zed"), (LIBRARY, "tests/openstack", "labs/openstack")
     ),
+    "openstack-ovs": Part(
+        ("test-openstack", "OPENSTACK_NETWORK=ovs"), (LIBRARY, "tests/openstack", "labs/openstack")
+    ),
     "worker": Part(
         ("test-worker", f"PYTEST_ARGS={_LEFT_OUT}"), (LIBRARY, "tests/worker", "labs/worker")
     ),

@@ -126,7 +126,7 @@ class TestActions:
 
 @pytest.mark.long
 def test_ten_at_once(processor: HandlerProcessor) -> None:
-    many = [sliver(f"many{n}") for n in range(10)]
+    many = [sliver(f"many{n}", wait_for="address") for n in range(10)]
 
     outcomes = [done(f.result()) for f in [processor.create(one) for one in many]]
 
