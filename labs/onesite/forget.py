@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """forget.py HOST: delete the servers of a host that was booted anew and has no domain of them."""
 
 import sys
