@@ -30,7 +30,7 @@ UV = requirements/uv .venv $(1) --python $(PYTHON) -q
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-trust test-functional test-all bench lint docs docs-serve build deb test-deb test-python
 .PHONY: constraints requirements system lab clean test-at-hand test-metrics test-page test-trust-share test-trust-whole test-debian
-.PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack
+.PHONY: demo-openstack test-openstack test-openstack-share bench-openstack bench-scale openstack openstack-down
 .PHONY: demo-worker test-worker test-worker-share test-worker-facts bench-worker worker
 .PHONY: demo-network test-network bench-network network
 .PHONY: test-ironic test-ironic-share demo-baremetal bench-ironic ironic ironic-down
@@ -275,6 +275,9 @@ ironic: .venv/installed
 	$(IRONIC) install
 	$(IRONIC) build $(if $(FULL),--full) $(if $(NEUTRON),--neutron)
 	$(IRONIC) up $(if $(FULL),--full) $(if $(NEUTRON),--neutron)
+
+openstack-down: ## end that OpenStack, and the worker that belongs to it; their data stay
+	$(ONESITE) down
 
 ironic-down: ## end that Ironic; nothing of it goes on
 	$(IRONIC) down

@@ -15,6 +15,7 @@ bad:
 \t@echo "==== 1 failed, 6 passed in 2.00s ===="
 \t@false
 """
+PARTS = whole.PARTS
 PAGE = "# What was tried whole\n\nText.\n\n| part | commit |\n| --- | --- |\n"
 
 
@@ -48,6 +49,13 @@ def git(checkout: Path, *arguments: str) -> None:
 def commit(checkout: Path) -> None:
     git(checkout, "add", "-A")
     git(checkout, "commit", "-q", "--allow-empty", "-m", "m")
+
+
+def test_a_part_on_an_openstack_ends_the_one_that_ran_before() -> None:
+    on_a_cloud = [p.make for p in PARTS.values() if {"test-openstack", "test-site"} & {*p.make}]
+
+    assert len(on_a_cloud) == 4
+    assert {make[0] for make in on_a_cloud} == {"openstack-down"}
 
 
 def test_a_part_that_passes_writes_its_line() -> None:
