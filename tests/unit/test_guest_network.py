@@ -30,6 +30,7 @@ from fabric_direct.drivers.contract import (
     Volume,
 )
 from fabric_direct.drivers.fake import Substrate
+from fabric_direct.drivers.fake.guest import FakeGuest
 from fabric_direct.drivers.fake.inside import GuestState
 from fabric_direct.drivers.guests import scripts
 from fabric_direct.drivers.guests.configure.freebsd import FreeBsd
@@ -770,6 +771,44 @@ class TestANic:
         assert "Unit is masked" in outcome.error.message
         assert (fakes.servers, outcome.left) == ({}, ())
 
+    def test_is_waited_for_in_a_guest_that_shows_it_late(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        done(processor.create(vm(components=[shared()])).result())
+        fakes.inside["sliver-1"].files.clear()
+        fakes.lose_devices("sliver-1")
+        interfaces, hidden = FakeGuest.interfaces, iter(range(3))
+
+        def late(self: FakeGuest, guest: GuestAddress) -> tuple[GuestInterface, ...]:
+            return () if next(hidden, None) is not None else interfaces(self, guest)
+
+        monkeypatch.setattr(FakeGuest, "interfaces", late)
+
+        outcome = done(processor.reconcile(SliverRef(id="sliver-1")).result())
+
+        assert made(outcome) == {"device vf", "configure vf"}
+
+    def test_that_the_guest_never_shows_fails_the_creation(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(FakeGuest, "interfaces", lambda *_: ())
+        monkeypatch.setattr(nics, "_SHOWN", 0)
+
+        outcome = processor.create(vm(components=[shared()])).result()
+
+        assert outcome.error
+        assert outcome.error.kind == "NotFound"
+        assert "the guest has no interface for vf" in outcome.error.message
+        assert (fakes.servers, outcome.left) == ({}, ())
+
     def test_that_does_not_get_what_it_was_given_fails_the_creation(
         self, processor: HandlerProcessor, vm: MakeVm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -827,6 +866,23 @@ class TestAVolume:
         [uuid] = fakes.inside["sliver-1"].file_systems.values()
         fstab = fakes.inside["sliver-1"].files["/etc/fstab"].decode()
         assert fstab.endswith(f"\nUUID={uuid} /data ext4 defaults,nofail 0 2\n")
+
+    def test_is_waited_for_in_a_guest_that_shows_it_late(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        disks, hidden = Guest.disks, iter(range(2))
+        monkeypatch.setattr(
+            Guest, "disks", lambda guest: disks(guest) if next(hidden, None) is None else {}
+        )
+
+        outcome = done(processor.create(vm(components=[volume()])).result())
+
+        assert outcome.observed
+        assert outcome.observed.volumes[0].mounted == ("/data",)
 
     def test_is_mounted_once(self, processor: HandlerProcessor, vm: MakeVm) -> None:
         wanted = vm(components=[volume()])

@@ -36,11 +36,10 @@ class MountSetting:
         if self._storage.id in self._bare:
             return True
         root = self._inside.root()
-        disk = self._disk(root.guest)
         entry = _entry(root.read(FSTAB), self._storage.id)
-        if entry is None or self._directory not in disk.mounted:
+        if entry is None or self._directory not in self._mounted(root.guest):
             return False
-        return entry == self._line(root, disk)
+        return entry == self._line(root, self._disk(root.guest))
 
     def make(self) -> None:
         """Mount it; format it first if it is ours and empty; leave it alone if it has no file system."""

@@ -29,6 +29,8 @@ MANAGERS: tuple[Manager, ...] = (
     *(NetworkManager(), Netplan(), Networkd(), Ifupdown()),
 )
 _BSDS = {FreeBsd.name, OpenBsd.name}
+# Seconds until a guest that answers should have the interface of a NIC; it may have no driver.
+_SHOWN = 10.0
 # Seconds until an interface should have the addresses that it was given.
 _SET = 60.0
 
@@ -55,8 +57,8 @@ class NicSetting:
     def is_so(self) -> bool:
         """Return whether the guest has the addresses, and keeps them unless they are a vNIC's."""
         root = self._inside.root()
-        link = self._link(root, self._nic)
-        if not has_addresses(root, link):
+        link = self._seen(root, self._nic)
+        if link is None or not has_addresses(root, link):
             return False
         return isinstance(self._nic.component, VNic) or manager(root, link.parent).keeps(root, link)
 
@@ -88,14 +90,13 @@ class NicSetting:
 
     def _found(self) -> tuple[GuestRoot, ConfiguredLink | None, list[Manager]]:
         """Return the NIC, None if it is unplugged, and the managers that may keep something for it."""
-        root, link = self._inside.root(), None
-        with suppress(NotFound):
-            link = self._link(root, self._nic)
+        root = self._inside.root()
+        link = self._seen(root, self._nic)
         return root, link, managers(root, link.parent if link else "")
 
     def _give(self, nic: GuestNic, instead_of: GuestNic | None) -> None:
         root = self._inside.root()
-        link = self._link(root, nic)
+        link = self._await_link(root, nic)
         by = manager(root, link.parent)
         try:
             with self._inside.drivers.reads.active():
@@ -110,6 +111,19 @@ class NicSetting:
         _await_addresses(root, link, by.name, self._inside.drivers.deadline.remaining(_SET))
         if instead_of:
             _take(root, self._link(root, instead_of), [by], but=link)
+
+    def _await_link(self, root: GuestRoot, nic: GuestNic) -> ConfiguredLink:
+        """Return the NIC once the guest has its interface: one plugged in during the boot comes late."""
+        what = f"the guest to have an interface for {nic.label}"
+        limit = self._inside.drivers.deadline.remaining(_SHOWN)
+        with suppress(TimedOut):
+            wait_until(what, lambda: self._seen(root, nic) is not None, timeout=limit)
+        return self._link(root, nic)
+
+    def _seen(self, root: GuestRoot, nic: GuestNic) -> ConfiguredLink | None:
+        with suppress(NotFound):
+            return self._link(root, nic)
+        return None
 
     def _link(self, root: GuestRoot, nic: GuestNic) -> ConfiguredLink:
         return link_of(root.guest, self._inside.drivers, self._inside.tenant(), nic)
