@@ -116,7 +116,7 @@ class Outcome(Frozen):
     warnings: tuple[str, ...] = ()
     data: dict[str, Any] = {}
     """The answer of an operational action; the ``operation`` of a plan; the ``host`` that placement
-    chose."""
+    chose; what a repair ``repaired``, or the ``differences`` before one that failed."""
     seconds: float = 0.0
 
     @property

@@ -47,7 +47,8 @@ class Reconcile:
         job = Job(Operation.RECONCILE, repair.sliver, handler, repair.flow, reads)
         outcome = self.runner.apply(job, deadline)
         if not outcome.ok:
-            return outcome
+            data = outcome.data | {"differences": list(repair.found.differences)}
+            return outcome.model_copy(update={"data": data})
         found = observed_by(repair.flow) or repair.found
         if found.differences:  # an answer may lack what is there: once more, before it is said
             reads.invalidate()

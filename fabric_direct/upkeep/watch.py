@@ -26,7 +26,7 @@ from fabric_direct.drivers.contract import Server
 from fabric_direct.drivers.contract.changes import Change, ChangeSource, Hearing
 from fabric_direct.engine.run import attempt
 from fabric_direct.errors import Conflict, NotFound, NotOurs, SliverBusy, Unsupported
-from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef
+from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
 from fabric_direct.site.config import Site, WatchSettings
 from fabric_direct.state.audit_trail import asked_by
 from fabric_direct.state.journal import Unfinished
@@ -106,8 +106,14 @@ def _growing(tries: int) -> float:
 
 def _may_pass(outcome: Outcome) -> bool:
     """Return whether what failed may succeed later: nothing was read back, for a reason that passes."""
-    failed = outcome.error is not None and not outcome.failed_by(*_FINAL)
-    return failed and outcome.observed is None
+    if outcome.ok or outcome.observed is not None:
+        return False
+    return not outcome.failed_by(*_FINAL) or _misses_a_part(outcome)
+
+
+def _misses_a_part(outcome: Outcome) -> bool:
+    """Return whether what the repair did not find is something else than the sliver: it had begun."""
+    return outcome.failed_by(NotFound) and bool(outcome.steps)
 
 
 def _by_name(servers: Iterable[Server]) -> dict[str, NodeSliver]:
@@ -185,6 +191,7 @@ class Watcher:
         self._asked: set[tuple[object, ...]] = set()
         self._cases: dict[str, _Case] = {}
         self._said: dict[str, tuple[str, ...]] = {}
+        self._broken_off: dict[str, tuple[str, ...]] = {}
         self._known: dict[str, NodeSliver] = {}
         self._pool = ThreadPoolExecutor(_THREADS, "fabric-direct-watch")
 
@@ -387,10 +394,11 @@ class Watcher:
     def _tell(self, ref: SliverRef, case: _Case, outcome: Outcome, *, allowed: bool) -> None:
         """Write what came of it; the same is not reported twice in a row."""
         error, seconds = outcome.error, self._clock() - case.heard
-        still = outcome.observed.differences if outcome.observed else ()
-        repaired = tuple(outcome.data.get("repaired", ()))
-        if outcome.failed_by(SliverBusy, NotFound):
+        if outcome.failed_by(SliverBusy, NotFound) and not _misses_a_part(outcome):
             return
+        found, differed = outcome.observed, tuple(outcome.data.get("differences", ()))
+        still = found.differences if found else differed
+        repaired = self._repaired(ref, outcome) if allowed else ()
         if repaired:
             self._note(
                 RepairResult.REPAIRED,
@@ -411,6 +419,17 @@ class Watcher:
                 else RepairResult.REPORTED
             )
             self._note(did, ref.id, cause=case.cause, differences=still, why=why)
+
+    def _repaired(self, ref: SliverRef, outcome: Outcome) -> tuple[str, ...]:
+        """Return what is repaired by now, with what repairs did that broke off before they read back."""
+        before = self._broken_off.pop(ref.id, ())
+        if outcome.observed:
+            gone = dict.fromkeys((*before, *outcome.data.get("repaired", ())))
+            return tuple(each for each in gone if each not in outcome.observed.differences)
+        if before or outcome.status is Status.PARTIAL:
+            differed = outcome.data.get("differences", ())
+            self._broken_off[ref.id] = tuple(dict.fromkeys((*before, *differed)))
+        return ()
 
     # --- repairing uplinks
 

@@ -12,7 +12,9 @@ import pytest
 
 from fabric_direct.drivers.contract.changes import Change
 from fabric_direct.drivers.fake import Substrate, substrate
+from fabric_direct.drivers.fake.guest import FakeGuest
 from fabric_direct.errors import InvalidSite, Unreachable
+from fabric_direct.handlers.vm.guest import nics
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, State
 from fabric_direct.model.services import SERVICES
 from fabric_direct.processor import HandlerProcessor
@@ -610,6 +612,81 @@ class TestWhatCannotBeRepaired:
         again()
 
         assert listening.note().did is RepairResult.REPAIRED
+
+
+class TestARepairThatBreaksOff:
+    """The guest of a domain that was made anew boots, and does not have its NIC yet."""
+
+    MISSING = "SharedNIC vf is missing"
+    UNSET = "SharedNIC vf does not have 10.9.9.7/24 in the guest"
+
+    @pytest.fixture
+    def node(self, node: NodeSliver, vm: MakeVm) -> NodeSliver:
+        (vf,) = (each for each in node.devices() if each.id == "vf")
+        interface = {"mac": "52:54:00:00:00:77", "ipv4": "10.9.9.7/24", "auto_config": True}
+        given = {"type": "SharedNIC", "id": "vf", "bdf": list(map(str, vf.bdf))}
+        return vm(host="localhost", components=[given | {"interface": interface}])
+
+    @pytest.fixture
+    def broken_off(
+        self, listening: Watched, fakes: Substrate, monkeypatch: pytest.MonkeyPatch
+    ) -> Callable[[], None]:
+        """A repair that gave the VF back, and did not find its interface; how it is tried again."""
+        without_device("vf")(fakes)
+        fakes.inside["sliver-1"].files.clear()
+        monkeypatch.setattr(FakeGuest, "interfaces", lambda *_: ())
+        monkeypatch.setattr(nics, "_SHOWN", 0)
+        fakes.listeners.fire(STARTED)
+        seconds, again = listening.times.later.get(timeout=SOON)
+        assert seconds == 15.0
+        monkeypatch.undo()
+        return again
+
+    def test_is_told_with_what_differed_and_why(
+        self, listening: Watched, broken_off: Callable[[], None]
+    ) -> None:
+        note = listening.note()
+
+        assert (note.did, note.differences) == (RepairResult.FAILED, (self.MISSING,))
+        assert "the guest has no interface for vf" in note.why
+
+    def test_is_tried_again_and_then_all_is_told_that_is_repaired(
+        self, listening: Watched, broken_off: Callable[[], None]
+    ) -> None:
+        listening.note()
+
+        broken_off()
+
+        note = listening.note()
+        assert (note.did, note.differences) == (
+            RepairResult.REPAIRED,
+            (self.MISSING, self.UNSET),
+        )
+
+    def test_names_nothing_as_repaired_that_differs_again(
+        self, listening: Watched, fakes: Substrate, broken_off: Callable[[], None]
+    ) -> None:
+        listening.note()
+        (vf,) = fakes.plugged["sliver-1"]
+        without_device("vf")(fakes)
+        del fakes.devices[vf.host_address]
+
+        broken_off()
+
+        note = listening.note()
+        assert (note.did, note.differences) == (RepairResult.REPORTED, (self.MISSING,))
+        assert listening.quiet()
+
+    def test_is_no_matter_any_more_when_the_sliver_is_gone(
+        self, listening: Watched, fakes: Substrate, broken_off: Callable[[], None]
+    ) -> None:
+        listening.note()
+        fakes.servers.clear()
+
+        broken_off()
+
+        assert listening.quiet()
+        assert listening.times.later.empty()
 
 
 class TestTheLimits:
