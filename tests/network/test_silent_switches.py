@@ -41,7 +41,7 @@ def site(lab_site: Site, away: socket.socket) -> Site:
     }
     document = lab_site.model_dump()
     document["switches"] |= values
-    document["limits"] |= {"search": 0.1, "call": 8}
+    document["limits"] |= {"search": 2, "call": 8}  # the switches of the lab answer within that
     return Site.model_validate(document)
 
 
