@@ -394,7 +394,10 @@ class Watcher:
     def _tell(self, ref: SliverRef, case: _Case, outcome: Outcome, *, allowed: bool) -> None:
         """Write what came of it; the same is not reported twice in a row."""
         error, seconds = outcome.error, self._clock() - case.heard
-        if outcome.failed_by(SliverBusy, NotFound) and not _misses_a_part(outcome):
+        if outcome.failed_by(SliverBusy):
+            return
+        if outcome.failed_by(NotFound) and not _misses_a_part(outcome):
+            self._broken_off.pop(ref.id, None)
             return
         found, differed = outcome.observed, tuple(outcome.data.get("differences", ()))
         still = found.differences if found else differed

@@ -681,12 +681,15 @@ class TestARepairThatBreaksOff:
         self, listening: Watched, fakes: Substrate, broken_off: Callable[[], None]
     ) -> None:
         listening.note()
-        fakes.servers.clear()
+        server = fakes.servers.pop("sliver-1")
 
         broken_off()
 
         assert listening.quiet()
         assert listening.times.later.empty()
+        fakes.servers["sliver-1"] = server  # another of that name
+        fakes.listeners.fire(STARTED)
+        assert listening.note().differences == (self.UNSET,)
 
 
 class TestTheLimits:
