@@ -91,6 +91,27 @@ def test_each_command_finds_what_the_earlier_ones_made(
     assert run("list").stdout == "No slivers.\n"
 
 
+def test_a_bare_metal_node_is_found_by_the_next_command(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    values = yaml.safe_load((tmp_path / "site.yaml").read_text())
+    image = {"disk": "https://images.example.org/debian-12.raw", "checksum": "0" * 64}
+    values |= {"drivers": {"BareMetal": "fake"}, "images": {}, "networks": {}, "hosts": {"w1": {}}}
+    values |= {"guest": "fake", "ironic": {"images": {"debian-12": image}}}
+    values["fake"] |= {"nodes": {"rack1": {}}}
+    values["limits"] |= {"call": 1}  # a call that waits for itself fails
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(values))
+    metal = {"id": "m1", "type": "BareMetal", "name": "m1", "image": "debian-12"}
+    (tmp_path / "metal.yaml").write_text(yaml.safe_dump(metal))
+
+    created = run("create", str(tmp_path / "metal.yaml"))
+    probed = run("probe", "m1")
+    deleted = run("delete", "m1")
+
+    assert [each.exit_code for each in (created, probed, deleted)] == [0, 0, 0], created.output
+    assert "m1: running, fake-rack1 on rack1" in probed.stdout
+
+
 def test_a_site_that_is_not_kept_ends_with_its_process(fake_site: Site) -> None:
     with HandlerProcessor(fake_site) as processor:
         done(processor.create(node(DISK)).result())

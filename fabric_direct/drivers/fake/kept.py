@@ -94,20 +94,29 @@ class Kept:
         )
         self._known: str | None = None
         """The state as this process has it in memory; None if nothing is kept."""
+        self._within = False
+        """Whether a block is under way: one within it is part of it."""
 
     @contextmanager
     def current(self, things: SubstrateState) -> Iterator[None]:
         """Bring a host up to date for the block, and keep what the block did to it.
 
-        A block that raises an error has done nothing.
+        A block that raises an error has done nothing. A block within another is part of it.
 
         :raises DriverError: if the file cannot be used, or has another form.
         :raises TimedOut: if another process has the file for longer than the limit of a call.
         """
+        if self._within:
+            yield
+            return
         with self._file.changing() as db:
             self._load(db, things)
             known, self._known = self._known, _UNKNOWN
-            yield
+            self._within = True
+            try:
+                yield
+            finally:
+                self._within = False
             state = _state(things).model_dump_json()
             if state != known:
                 db.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?)", (self._host, state))
