@@ -85,8 +85,8 @@ class Create:
     def _there(
         self, placement: Placement, deadline: Deadline, expected: PlannedSliver | None
     ) -> Outcome:
-        sliver, host = placement.sliver, placement.sliver.host or ""
-        new, reads = placement.new, ReadCache()
+        sliver, new, reads = placement.sliver, placement.new, ReadCache()
+        host = sliver.host or self.hosts.host_of(sliver, deadline, reads)  # a stamp may name none
         outcome = self._create(sliver, host, deadline, reads, expected, new=new, placed=sliver)
         warnings = placement.warnings + outcome.warnings
         return outcome.model_copy(update={"warnings": warnings, "data": {"host": host}})

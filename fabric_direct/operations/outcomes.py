@@ -193,8 +193,9 @@ class HostRefusals:
         return self.told(last.model_copy(update=update))
 
     def told(self, outcome: Outcome) -> Outcome:
-        """Return an outcome that warns of the hosts that refused."""
-        warnings = tuple(f"host {said}" for said in self._said())
+        """Return an outcome that warns of the hosts that refused; not of one that it is of itself."""
+        alone = [*self._by_host.values()] == [outcome]
+        warnings = () if alone else tuple(f"host {said}" for said in self._said())
         return outcome.model_copy(update={"warnings": warnings + outcome.warnings})
 
     def _said(self) -> list[str]:

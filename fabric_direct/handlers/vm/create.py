@@ -26,7 +26,7 @@ from fabric_direct.handlers.vm.guest.settings import refuse_settings
 from fabric_direct.handlers.vm.guest.stages import GuestStages
 from fabric_direct.handlers.vm.guest.waiting import GuestWait
 from fabric_direct.handlers.vm.observe import read_ahead, refuse_unfinished, tenant_now, tenant_of
-from fabric_direct.handlers.vm.refusal import RESIZE, SIZE, refuse_components
+from fabric_direct.handlers.vm.refusal import RESIZE, SIZE, at_its_host, refuse_components
 from fabric_direct.handlers.vm.steps.server import MakeServer, StartServer
 from fabric_direct.model import NodeSliver
 from fabric_direct.site.config import Site
@@ -38,6 +38,8 @@ def create(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
     read_ahead(drivers, sliver.id)
     server = compute.find(sliver.id)
     refuse_unfinished(server)
+    if server is not None:
+        sliver = at_its_host(sliver, server)
     if server is None:
         compute.check(sliver, Image.of(site, sliver.image))
     elif server.stamp != sliver.stamp():

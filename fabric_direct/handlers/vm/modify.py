@@ -34,6 +34,7 @@ from fabric_direct.handlers.vm.guest.stages import GuestStages
 from fabric_direct.handlers.vm.guest.waiting import GuestWait
 from fabric_direct.handlers.vm.observe import server_of, tenant_of
 from fabric_direct.handlers.vm.refusal import (
+    at_its_host,
     refuse_adopted_vlans,
     refuse_components,
     refuse_crowd,
@@ -50,6 +51,7 @@ from fabric_direct.site.config import Site
 def modify(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
     """Return what turns the server that is there into the one asked for."""
     server = server_of(drivers, sliver.id)
+    sliver = at_its_host(sliver, server)
     was, runs = server.stamp.sliver, server.state is State.RUNNING
     tenant = tenant_of(drivers, server)
     refuse_fixed(server, sliver)

@@ -83,6 +83,16 @@ def refuse_crowd(
         )
 
 
+def at_its_host(sliver: NodeSliver, server: Server) -> NodeSliver:
+    """Return a sliver with the host of its stamp, where one of them names the host that has the server.
+
+    The other one leaves the host open or names the same: that is no difference.
+    """
+    was = server.stamp.sliver.host
+    same = {sliver.host, was} <= {None, server.host}
+    return sliver.model_copy(update={"host": was}) if same else sliver
+
+
 def refuse_fixed(server: Server, sliver: NodeSliver) -> None:
     """Raise InvalidSliver if a field differs that was fixed when the server was created.
 
