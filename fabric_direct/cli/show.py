@@ -84,6 +84,8 @@ def say(to: Console, text: str, style: str = "") -> None:
 
 # --- outcomes
 
+_UNCHANGED = {"already so", "will wait"}
+"""Findings of steps that change nothing."""
 _DONE = {
     "create": "created",
     "modify": "modified",
@@ -97,7 +99,7 @@ def done(of: "Outcome", out: Console, *, of_any_type: bool = False) -> None:
 
     :param of_any_type: whether a sliver of whatever type was asked for.
     """
-    unchanged = all(step.status.value == "already so" for step in of.steps)
+    unchanged = all(step.finding and step.finding.value in _UNCHANGED for step in of.steps)
     where = f" on {of.data['host']}" if of.data.get("host") else ""
     verb = f"{_DONE[of.operation.value]}{where} in"
     if unchanged and of.operation.value == "delete":

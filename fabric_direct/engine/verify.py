@@ -21,7 +21,7 @@ class Await(Step):
 
     def check(self) -> Finding:
         """Say whether the wait is over."""
-        return Finding.ALREADY_SO if self._over else Finding.WILL_CHANGE
+        return Finding.ALREADY_SO if self._over else Finding.WILL_WAIT
 
     def make(self) -> None:
         """Wait."""

@@ -30,6 +30,8 @@ class Finding(StrEnum):
     WILL_CREATE = "will create"
     WILL_CHANGE = "will change"
     WILL_DELETE = "will delete"
+    WILL_WAIT = "will wait"
+    """For what comes by itself, a guest's boot; that changes nothing, and a plan does not show it."""
 
 
 class StepStatus(StrEnum):

@@ -454,6 +454,13 @@ class TestPlan:
         run("create", write())
         assert run("plan", write()).stdout.splitlines()[-1] == "vm1: nothing to do."
 
+    @pytest.mark.parametrize("command", ["modify", "create"])
+    def test_says_of_what_is_so_what_the_command_says_that_only_waited(
+        self, run: Run, write: Write, command: str
+    ) -> None:
+        run("create", write())
+        assert "vm1: nothing to do, " in run(command, write()).stdout
+
     def test_has_an_exit_code_for_scripts_that_says_whether_there_is_something_to_do(
         self, run: Run, write: Write
     ) -> None:
