@@ -444,7 +444,7 @@ def _refuse_another(call: str, limit: float, *, changing: bool) -> None:
     """
     unit = _unit.get()
     if not (unit and unit.changing) and _is_interrupted():
-        raise Interrupted(f"interrupted before {call}")
+        raise Interrupted("the operation was interrupted")
     if changing:
         refuse_lost(limit)
     if unit and changing:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from fabric_direct.drivers.contract import HostDrivers
 from fabric_direct.engine.step import Flow
-from fabric_direct.errors import Conflict, FabricDirectError, Unsupported
+from fabric_direct.errors import Conflict, FabricDirectError, Interrupted, Unsupported
 from fabric_direct.model import Observed, Sliver, SliverRef
 from fabric_direct.site.config import Site
 
@@ -135,6 +135,8 @@ def field_below(prefix: str) -> Iterator[None]:
     """Complete the field's path of what is refused within the block."""
     try:
         yield
+    except Interrupted:
+        raise  # no field is wrong
     except FabricDirectError as error:
         error.field = f"{prefix}.{error.field}" if error.field else prefix
         raise

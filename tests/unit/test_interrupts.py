@@ -120,6 +120,16 @@ class TestAProcessor:
         assert again.create(vm()).result().ok
         assert Journal(FileStore(site.state_dir)).unfinished() == ()
 
+    @pytest.mark.parametrize("method", ["find", "check"])
+    def test_that_ends_before_a_call_is_not_named_by_it(
+        self, interrupted: Callable[..., Outcome], method: str
+    ) -> None:
+        outcome = interrupted(FakeCompute, method, HandlerProcessor.create)
+
+        assert outcome.error
+        assert outcome.error.kind == "Interrupted"
+        assert outcome.error.message == "the operation was interrupted"
+
     def test_can_be_undone_afterwards(
         self,
         interrupted: Callable[..., Outcome],
