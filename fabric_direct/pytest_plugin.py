@@ -29,13 +29,20 @@ _COMPONENTS = (
     {"type": "Storage", "id": "data", "size": 1},
 )
 _INTERFACES = ({"id": "i1", "device": "sw1", "port": "p1", "vlan": 110},)
+_LIMITS = {
+    **dict.fromkeys(("call", "guest_boot", "guest_devices", "detach", "clean", "busy"), 2.0),
+    **dict.fromkeys(("create", "modify", "delete", "probe", "poa"), 20.0),
+    "undo": 4.0,
+}
+"""Seconds: who tests a hang does not wait for a guest that boots slowly."""
 
 
 @pytest.fixture
 def fabric_site(tmp_path_factory: pytest.TempPathFactory) -> "Site":
     """Make a site in memory: one host with two GPUs and eight VFs, two networks, a switch.
 
-    It has the image ``tiny``. A call is given up after two seconds. Override it to have another site.
+    It has the image ``tiny``. A call is given up after two seconds, a guest that does not answer after
+    two more, an operation after twenty. Override it to have another site.
     """
     from fabric_direct.site.config import Site  # noqa: PLC0415 - see above
     from fabric_direct.site.drivers import driven_types  # noqa: PLC0415
@@ -50,7 +57,7 @@ def fabric_site(tmp_path_factory: pytest.TempPathFactory) -> "Site":
             "networks": _NETWORKS,
             "switches": {"sw1": {"ports": _PORTS}},
             "services": {"subnets": {"FABNetv4": {"block": "10.128.0.0/16", "prefix": 24}}},
-            "limits": {"call": 2.0, "undo": 4.0, "busy": 2.0},
+            "limits": _LIMITS,
             "fake": {"hosts": {"localhost": {"gpus": 2, "vfs": 8}}},
         }
     )

@@ -53,6 +53,10 @@ def test_each_fixture_does_what_it_says(pytester: pytest.Pytester) -> None:
             assert fabric_vm().id == "vm-1"
             assert not list(tmp_path.iterdir())
 
+        def test_nothing_that_hangs_is_waited_for_as_at_a_real_site(fabric_site):
+            limits = fabric_site.limits.model_dump(exclude={"unanswered"})
+            assert max(filter(None, limits.values())) <= 20
+
         def test_a_file_is_the_same_site(fabric_processor, fabric_vm, fabric_site_file):
             assert fabric_processor.create(fabric_vm()).result().ok
             with HandlerProcessor(load_site(fabric_site_file)) as other:
@@ -66,7 +70,7 @@ def test_each_fixture_does_what_it_says(pytester: pytest.Pytester) -> None:
 
     result = pytester.runpytest_subprocess(*STRICT)
 
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
 
 
 def test_a_fault_that_no_call_meets_fails_its_test(pytester: pytest.Pytester) -> None:
