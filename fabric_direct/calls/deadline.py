@@ -435,7 +435,7 @@ def _refuse_interrupted(what: str) -> None:
         raise Interrupted(f"interrupted while waiting for {what}")
 
 
-def _refuse_another(call: str, limit: float, *, changing: bool) -> None:
+def _refuse_another(limit: float, *, changing: bool) -> None:
     """Refuse a driver's call after an interruption, unless it is a part of what has begun to change.
 
     Refuse one that may change something once a lock is lost that is held for it.
@@ -512,7 +512,7 @@ class _Bounded:
     def _call(self, method: str, function: Callable[..., T], *args: Any, **kw: Any) -> T:
         name, limit, waits = f"{self._kind}.{method}", self._limit, "timeout" in kw
         changing = None if method in self._reading.all else self._deadline
-        _refuse_another(name, self._deadline.remaining(), changing=bool(changing))
+        _refuse_another(self._deadline.remaining(), changing=bool(changing))
         if waits:
             kw["timeout"] = self._deadline.remaining(kw["timeout"])
             limit += kw["timeout"]
