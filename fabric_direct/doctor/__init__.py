@@ -4,6 +4,7 @@
 
     libraries    the Python packages of the drivers
     drivers      the drivers that the site names
+    references   the filters and costs of placement that the site names; the NICs at ports of switches
     files        state, journal, volumes, images: existence and permissions; the key for guests
     switches     what the kernels of Linux bridges can do; what Open vSwitches answer and have; the
                  programs of services that are routed
@@ -33,6 +34,7 @@ from fabric_direct.doctor import (
     files,
     libraries,
     machine,
+    references,
     workers,
 )
 from fabric_direct.doctor.diagnosis import Diagnosis, Verdict, fail, ok
@@ -62,6 +64,8 @@ def examine(
         return
     yield ok("site.yaml", str(path or "no file: this machine with its libvirt"))
     yield drivers.check_drivers(site, path)
+    yield from references.check_placement(site, path)
+    yield from references.check_ports(site)
     yield files.check_state_dir(site.state_dir)
     yield from _state(site)
     yield from check_switches(site)
