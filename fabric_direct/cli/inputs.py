@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fabric_direct.errors import InvalidSliver, Refused
+from fabric_direct.errors import InvalidSite, InvalidSliver, Refused
 
 if TYPE_CHECKING:
     from fabric_direct.cli.sources import DocumentFile
@@ -71,13 +71,22 @@ def _slivers(source: "DocumentFile") -> "tuple[tuple[Sliver, str], ...]":
     return tuple((document.value, document.place("id")) for document in documents)
 
 
-def with_line(outcome: "Outcome") -> "Outcome":
-    """Return an outcome whose refusal of a sliver names the line of the file that the sliver is from."""
+def with_line(outcome: "Outcome", site_file: Path | None) -> "Outcome":
+    """Return an outcome whose refusal of a sliver, or of the site, names file and line.
+
+    :param site_file: site.yaml; None if there is none.
+    """
     document = click.get_current_context().meta.get(_DOCUMENTS, {}).get(outcome.sliver.id)
     error = outcome.error
-    if document is None or error is None or not _is_of_file(outcome, error):
+    if error is None:
         return outcome
-    message = f"{document.place(error.field)}: {error.message}"
+    message = error.message
+    if outcome.failed_by(InvalidSite):
+        from fabric_direct.site.lines import located  # noqa: PLC0415 - see the package
+
+        message = located(message, error.field, site_file)
+    elif document is not None and _is_of_file(outcome, error):
+        message = f"{document.place(error.field)}: {message}"
     return outcome.model_copy(update={"error": error.model_copy(update={"message": message})})
 
 

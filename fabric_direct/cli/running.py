@@ -113,7 +113,7 @@ def run(settings: Settings, ask: Ask, done: Done | None = None) -> Results:
     view = progress.view(told, quiet=settings.as_json, watch=settings.watch, report=report)
     traced = trace_file.traced(settings.trace)
     with view, traced, site_processor(settings, view.note) as processor:
-        answers = _Running(processor, view, detach=settings.detach).answers(ask)
+        answers = _Running(processor, view, settings).answers(ask)
     lost_output.note(map(_line, _changed(answers.outcomes)), exit_code(answers))
     return answers
 
@@ -134,8 +134,9 @@ def _changed(outcomes: "Iterable[Outcome]") -> "list[Outcome]":
 class _Running:
     """Operations that run; what happens to them is shown by the main thread."""
 
-    def __init__(self, processor: "HandlerProcessor", view: "View", *, detach: bool) -> None:
-        self._processor, self._view, self._detach = processor, view, detach
+    def __init__(self, processor: "HandlerProcessor", view: "View", settings: Settings) -> None:
+        self._processor, self._view = processor, view
+        self._detach, self._site_file = settings.detach, settings.found_site()
         self._news: SimpleQueue[Future[Outcome] | interrupts.Interrupts] = SimpleQueue()
         self._outcomes: dict[Future[Outcome], Outcome] = {}
         self._answers = Results()
@@ -198,7 +199,8 @@ class _Running:
         if future.cancelled():
             self._view.ended(None)
             return
-        outcome = self._outcomes[future] = inputs.with_line(future.result())
+        outcome = inputs.with_line(future.result(), self._site_file)
+        self._outcomes[future] = outcome
         self._answers.told = self._view.ended(outcome)
 
     def _interrupted(self, signals: interrupts.Interrupts) -> None:

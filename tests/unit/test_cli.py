@@ -995,6 +995,18 @@ class TestWhatIsWrongInASite:
             f"{site_path}:1: driver_settings.fake: the driver 'fake' takes no settings"
         )
 
+    def test_is_told_with_its_line_where_it_ends_an_operation(
+        self, site_path: Path, run: Run, write: Write
+    ) -> None:
+        text = site_path.read_text()
+        site_path.write_text(f"placement:\n  without: [nosuch]\n{text}")
+        result = run("create", write(host="auto"), "--json")
+        assert result.exit_code == 2
+        (outcome,) = outcomes_of(result.stdout)
+        assert outcome["error"]["message"].startswith(
+            f"{site_path}:2: placement.without.nosuch: no filter or cost of this name"
+        )
+
     def test_is_told_once_with_the_line_where_the_file_itself_is_wrong(
         self, site_path: Path, run: Run
     ) -> None:
@@ -1138,7 +1150,7 @@ class TestWithoutLibraries:
         result = run_without("libvirt", "--site", str(site_path), "create", write())
 
         assert result.returncode == 2
-        assert "InvalidSite: drivers.VM: cannot load the " in result.stderr
+        assert f"InvalidSite: {site_path}:2: drivers.VM: cannot load the " in result.stderr
         assert "driver 'libvirt' of fabric-direct" in result.stderr
         assert "import of libvirt halted" in result.stderr
         assert "Traceback" not in result.stderr
