@@ -51,6 +51,12 @@ def test_the_commands_of_a_page_print_what_it_shows(page, tmp_path):
         assert shown_commands.is_as_shown(output, text), (command, text)
 
 
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/learning.md"])
+def test_a_page_whose_commands_choose_hosts_names_the_extra_that_does(page):
+    before = (ROOT / page).read_text().partition("```")[0]
+    assert "pip install '.[placement]'" in before
+
+
 def test_the_pictures_are_what_their_commands_draw(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "examples/pictures", tmp_path / "pictures")
     monkeypatch.chdir(tmp_path / "pictures")
