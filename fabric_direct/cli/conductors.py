@@ -18,6 +18,7 @@ from fabric_direct.cli.options import (
 )
 from fabric_direct.cli.running import kept_login
 from fabric_direct.cli.tables import print_table, table_options
+from fabric_direct.conductors import settings_of
 from fabric_direct.errors import InvalidSite, NotFound
 from fabric_direct.site.extras import require
 
@@ -80,6 +81,7 @@ def conductor(
     """
     log_to_stderr(settings)
     site = settings.site()
+    settings_of(site)  # what the site lacks is said first
     require("database")
     from fabric_direct.conductors.conductor import Conductor  # noqa: PLC0415 - an extra
 

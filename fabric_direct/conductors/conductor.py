@@ -10,8 +10,9 @@ from functools import partial
 from socket import gethostname
 from typing import cast
 
+from fabric_direct.conductors import settings_of
 from fabric_direct.engine.run import attempt
-from fabric_direct.errors import Denied, DriverError, Interrupted, InvalidSite
+from fabric_direct.errors import Denied, DriverError, Interrupted
 from fabric_direct.model import Operation, Outcome, SliverRef, Status
 from fabric_direct.operations.front import PROGRESS
 from fabric_direct.operations.operation_future import OperationFuture
@@ -47,15 +48,10 @@ class Conductor:
         :raises InvalidSite: if the site has no conductors.
         :raises NotFound: if it has no such host.
         """
-        if site.conductors is None or site.state_database is None:
-            raise InvalidSite(
-                "is missing: operations are carried out by who asks for them",
-                field="conductors",
-                remedy="add `conductors: {}`, beside state_database",
-            )
-        self._slots, self._hosts, self._lease = slots, tuple(hosts), site.state_database.lease
-        self._keys = RequestKeys(site.conductors.key_file)
-        self._queue = queue_of(site.site, site.state_database)
+        settings, database = settings_of(site)
+        self._slots, self._hosts, self._lease = slots, tuple(hosts), database.lease
+        self._keys = RequestKeys(settings.key_file)
+        self._queue = queue_of(site.site, database)
         self._limit = site.limits.call
         here = {name: site.host(name).as_this_machine() for name in hosts}
         local = site.model_copy(update={"conductors": None, "hosts": site.hosts | here})

@@ -1155,6 +1155,16 @@ class TestWithoutLibraries:
         assert "import of libvirt halted" in result.stderr
         assert "Traceback" not in result.stderr
 
+    def test_a_conductor_of_a_site_without_any_names_what_the_site_lacks(
+        self, site_path: Path
+    ) -> None:
+        result = run_without("psycopg", "--site", str(site_path), "conductor")
+
+        assert result.returncode == 2
+        assert "conductors: is missing" in result.stderr
+        assert "beside state_database" in result.stderr
+        assert "pip install" not in result.stderr
+
     def test_a_create_without_a_place_for_its_state_says_so(
         self, site_path: Path, tmp_path: Path, run: Run, write: Write
     ) -> None:
