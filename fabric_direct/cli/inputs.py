@@ -32,6 +32,20 @@ def pci_address(text: str) -> "PciAddress":
         raise click.BadParameter(f"{text!r} {error}") from error
 
 
+def known_type(
+    _context: click.Context, _parameter: click.Parameter, kind: str | None
+) -> str | None:
+    """Return a resource type that an option names; refuse one for which there is no handler."""
+    if kind:
+        from fabric_direct.documents.reasons import meant  # noqa: PLC0415 - see the package
+        from fabric_direct.handlers.registry import resource_types  # noqa: PLC0415
+
+        if kind not in resource_types():
+            said = meant(kind, list(resource_types()))
+            raise click.BadParameter(f"unknown resource type {kind!r}{said}")
+    return kind
+
+
 def slivers(words: tuple[str, ...]) -> "list[Sliver]":
     """Return the slivers that files describe: each one or several, those of a directory, or stdin (-).
 

@@ -59,6 +59,7 @@ _type = click.option(
     "--type",
     "resource_type",
     default="",
+    callback=inputs.known_type,
     help="Resource type of a sliver that is given by its id; the site is asked if it is not given.",
 )
 

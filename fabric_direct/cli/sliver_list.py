@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from fabric_direct.cli import completion, show
+from fabric_direct.cli import completion, inputs, show
 from fabric_direct.cli.options import FAILED, Settings, named_by_arguments, pass_settings
 from fabric_direct.cli.running import site_processor
 from fabric_direct.cli.tables import Cell, as_data, print_table, table_options
@@ -37,7 +37,13 @@ class _Listed(NamedTuple):
 
 
 @click.command("list")
-@click.option("--type", "kind", metavar="TYPE", help="Only those of this resource type.")
+@click.option(
+    "--type",
+    "kind",
+    metavar="TYPE",
+    callback=inputs.known_type,
+    help="Only those of this resource type.",
+)
 @click.option("--host", shell_complete=completion.hosts, help="Only those on this host.")
 @click.option("--name", metavar="PATTERN", help="Only those with such a name: web-*.")
 @click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
@@ -54,8 +60,6 @@ def list_(
     hosts with such servers are asked for their devices. The exit code is 1 if not all that is asked for
     can be listed.
     """
-    if kind is not None:
-        _refuse_unknown(kind)
     with site_processor(settings) as processor:
         if host is not None and not processor.in_cloud:
             with named_by_arguments():
@@ -79,15 +83,6 @@ def list_(
     print_table(settings, _COLUMNS, rows, data=data, nothing="No slivers.")
     if services.silent:
         click.get_current_context().exit(FAILED)
-
-
-def _refuse_unknown(kind: str) -> None:
-    from fabric_direct.documents.reasons import meant  # noqa: PLC0415 - see the package
-    from fabric_direct.handlers.registry import resource_types  # noqa: PLC0415
-
-    if kind not in resource_types():
-        known = meant(kind, list(resource_types()))
-        raise click.BadParameter(f"unknown resource type {kind!r}{known}", param_hint="'--type'")
 
 
 def _warnings(lacks: "Lacks", services: "SiteServices") -> Iterator[str]:

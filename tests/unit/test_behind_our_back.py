@@ -165,10 +165,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
         nic(mac="52:54:00:99:99:99"),
         "vNIC nic1 is on no network, not on red",
     ),
-    "a NIC got a limit": (nic(bandwidth=9), "vNIC nic1 is limited to 9 Mbit/s, not None"),
+    "a NIC got a limit": (
+        nic(bandwidth=9),
+        "vNIC nic1 is limited to 9 Mbit/s, and no limit was asked for",
+    ),
     "a NIC got a limit in one direction": (
         nic(bandwidth=0),
-        "vNIC nic1 is limited otherwise in each direction, not None",
+        "vNIC nic1 is limited otherwise in each direction, and no limit was asked for",
     ),
     "a NIC was switched off": (nic(enabled=False), "vNIC nic1 is switched off"),
     "a port was switched off": (port(enabled=False), "vNIC nic1 is switched off"),

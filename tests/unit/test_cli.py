@@ -432,6 +432,18 @@ class TestModifyAndDelete:
         assert "neither a sliver's file nor an id" in result.stderr
 
 
+@pytest.mark.parametrize("words", ["delete x", "probe x", "poa x stop", "plan --delete x", "list"])
+@pytest.mark.parametrize(
+    ("kind", "said"), [("Foo", "'Foo'; known: BareMetal, "), ("vm", "'vm', did you mean 'VM'?")]
+)
+def test_a_type_that_there_is_not_is_an_error_of_the_command_line(
+    run: Run, words: str, kind: str, said: str
+) -> None:
+    result = run(*words.split(), "--type", kind)
+    assert result.exit_code == 2
+    assert f"Invalid value for '--type': unknown resource type {said}" in result.stderr
+
+
 class TestPlan:
     def test_a_sliver_that_is_not_there_would_be_created(
         self, run: Run, write: Write, fakes: Substrate
@@ -531,6 +543,15 @@ class TestProbe:
 
 
 class TestPoa:
+    def test_of_what_is_not_there_names_no_host_that_was_merely_asked_last(
+        self, site_path: Path, run: Run
+    ) -> None:
+        hosts = {"hosts": {"w1": {}, "w2": {}}}
+        site_path.write_text(site_path.read_text() + yaml.safe_dump(hosts))
+        result = run("poa", "nosuch", "reboot")
+        assert result.exit_code == 1
+        assert "NotFound: sliver nosuch is not there\n" in result.stderr
+
     KEYS = json.dumps({"keys": [{"key": KEY}]})
 
     def test_a_single_text_is_printed_as_it_is(self, run: Run, write: Write) -> None:

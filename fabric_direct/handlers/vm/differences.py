@@ -14,6 +14,11 @@ from fabric_direct.model import (
     VNic,
 )
 
+_PORT_SECURITY = {
+    True: "has port security",
+    False: "has no port security",
+    None: "does not tell whether it has port security",
+}
 Key = tuple[str, str]
 """What a server has of a component (vNIC, volume or device), and the component's id."""
 
@@ -145,17 +150,23 @@ def vnic_differences(vnic: VNic, found: Observed) -> Iterator[str]:
     if wanted.mac is not None and nic.mac != wanted.mac:
         yield f"vNIC {vnic.id} has MAC {nic.mac}, not {wanted.mac}"
     if nic.bandwidth != wanted.bandwidth:
-        limit = (
-            "otherwise in each direction" if nic.bandwidth == 0 else f"to {nic.bandwidth} Mbit/s"
-        )
-        yield f"vNIC {vnic.id} is limited {limit}, not {wanted.bandwidth}"
+        yield f"vNIC {vnic.id} {_limits(nic.bandwidth, wanted.bandwidth)}"
     if wanted.floating_ip and nic.floating_ip is None:
         yield f"vNIC {vnic.id} has no floating IP"
     if not wanted.floating_ip and nic.floating_ip is not None:
         yield f"vNIC {vnic.id} has floating IP {nic.floating_ip}, and none was asked for"
     if wanted.port_security not in {None, nic.port_security}:
-        yield f"vNIC {vnic.id} has port security {nic.port_security}, not {wanted.port_security}"
+        yield f"vNIC {vnic.id} {_PORT_SECURITY[nic.port_security]}"
     yield from _addresses(vnic, nic)
+
+
+def _limits(has: int | None, wants: int | None) -> str:
+    """Return how the limit of a NIC differs from the one that was asked for."""
+    if has is None:
+        return f"is not limited to {wants} Mbit/s"
+    limit = "otherwise in each direction" if has == 0 else f"to {has} Mbit/s"
+    other = "and no limit was asked for" if wants is None else f"not to {wants} Mbit/s"
+    return f"is limited {limit}, {other}"
 
 
 def _addresses(vnic: VNic, nic: ObservedInterface) -> Iterator[str]:

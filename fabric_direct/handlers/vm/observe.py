@@ -34,7 +34,7 @@ def server_of(drivers: HostDrivers, sliver_id: str) -> Server:
     """
     server = drivers.compute.find(sliver_id)
     if server is None:
-        raise NotFound(f"sliver {sliver_id} is not there", where=drivers.host)
+        raise NotFound(f"sliver {sliver_id} is not there")
     refuse_unfinished(server)
     return server
 
