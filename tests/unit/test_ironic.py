@@ -1,6 +1,7 @@
 """Bare-metal nodes as Ironic tells them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -267,8 +268,22 @@ class TestASite:
     def test_with_a_cloud_beside_it_takes_its_own_entry(self, api: OpenStackApi) -> None:
         site = api.site(drivers={"BareMetal": "ironic"}, ironic={"cloud": "absent"})
 
-        with pytest.raises(InvalidSite):
+        with pytest.raises(InvalidSite) as caught:
             IronicBareMetal(site).nodes()
+
+        assert caught.value.field == "ironic.cloud"
+
+    def test_whose_clouds_file_is_not_there_is_refused_by_its_own_field(
+        self, fake_site: Site, tmp_path: Path
+    ) -> None:
+        values = {"cloud": "alone", "clouds_file": tmp_path / "absent.yaml"}
+        drivers = {"drivers": {"BareMetal": "ironic"}, "ironic": values}
+        site = Site.model_validate(fake_site.model_dump() | drivers)
+
+        with pytest.raises(InvalidSite) as caught:
+            IronicBareMetal(site).nodes()
+
+        assert caught.value.field == "ironic.clouds_file"
 
     def test_that_names_no_cloud_is_refused(self, fake_site: Site) -> None:
         site = fake_site.model_copy(update={"drivers": {"BareMetal": "ironic"}})

@@ -44,6 +44,7 @@ from fabric_direct.drivers.contract.node_choice import (
 from fabric_direct.drivers.contract.node_networks import addresses_of
 from fabric_direct.drivers.contract.node_service import node_service, stamped_node
 from fabric_direct.drivers.contract.stamped import Stamped
+from fabric_direct.drivers.ironic.connection import connection
 from fabric_direct.drivers.ironic.deployment import config_drive, deployed_info, instance_info
 from fabric_direct.drivers.ironic.reading import (
     STAMP,
@@ -64,7 +65,6 @@ from fabric_direct.drivers.ironic.states import (
 from fabric_direct.drivers.ironic.vifs import Vifs
 from fabric_direct.drivers.openstack.client.errors import if_there, make_once, translated, unclear
 from fabric_direct.drivers.openstack.client.poller import wait_for
-from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.client.transport import shared, uncached
 from fabric_direct.errors import (
     Conflict,
@@ -487,7 +487,7 @@ class IronicBareMetal:
 
     @property
     def _cloud(self) -> Any:
-        return cloud(self._settings, call_limit=self._site.limits.call)
+        return connection(self._site, self._settings)
 
     @property
     def _api(self) -> Any:

@@ -22,9 +22,9 @@ from fabric_direct.drivers.contract.node_networks import (
     refuse_networks,
 )
 from fabric_direct.drivers.contract.stamped import Stamped
+from fabric_direct.drivers.ironic.connection import connection
 from fabric_direct.drivers.ironic.requests import once_unlocked
 from fabric_direct.drivers.openstack.client.errors import make_once, translated
-from fabric_direct.drivers.openstack.client.session import cloud
 from fabric_direct.drivers.openstack.client.transport import uncached
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.drivers.openstack.networks.port_records import BARE_METAL
@@ -63,7 +63,7 @@ class Vifs:
 
     @property
     def _cloud(self) -> Any:
-        return cloud(self._settings, call_limit=self._site.limits.call)
+        return connection(self._site, self._settings)
 
     @property
     def _has_neutron(self) -> bool:
