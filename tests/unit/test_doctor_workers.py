@@ -11,6 +11,7 @@ from pytest_mock import MockerFixture
 
 from fabric_direct.doctor import Verdict, daemon, examine, workers
 from fabric_direct.doctor.diagnosis import Diagnosis
+from fabric_direct.errors import Unreachable
 from fabric_direct.site.config import Host, Site
 from tests.functional.ssh_server import Server, new_host_key, ssh_server
 
@@ -51,6 +52,15 @@ def test_a_worker_that_nobody_listens_at_fails(server: Server, tmp_path: Path) -
     assert found.verdict is Verdict.FAIL
     assert "w1 cannot be reached" in found.found
     assert "SSH server" in found.remedy
+
+
+def test_an_error_of_a_login_names_the_host_once(tmp_path: Path) -> None:
+    site = Site(
+        site="x", state_dir=tmp_path, hosts={"w1": Host(ssh="ssh://root@127.0.0.1:9", ssh_key=None)}
+    )
+    with pytest.raises(Unreachable) as caught:
+        workers._looked(site, "w1")
+    assert str(caught.value).startswith("w1 cannot be reached (ssh://root@127.0.0.1:9): ")
 
 
 def test_a_key_that_is_refused_fails_with_where_it_belongs(server: Server, tmp_path: Path) -> None:

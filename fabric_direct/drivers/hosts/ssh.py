@@ -138,7 +138,7 @@ class SshHost(HostFunctions):
         shown, known = error.key, error.expected_key
         return DriverError(
             f"the host key of {self._host} is not the one that is trusted",
-            where=self._where,
+            where=self._settings.ssh or "",
             why=f"it shows {shown.get_name()} {shown.fingerprint}, "
             f"and {known.get_name()} {known.fingerprint} is trusted",
             remedy="if the worker was installed again, compare the new key on the worker itself, then "
@@ -148,7 +148,7 @@ class SshHost(HostFunctions):
     def _unconfirmed(self, error: UnknownHostKey) -> FabricDirectError:
         return Unreachable(
             f"no host key of {self._host} is known",
-            where=self._where,
+            where=self._settings.ssh or "",
             why=str(error),
             remedy="compare it with what ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub says there; "
             f"then add what ssh-keyscan -p {self._port} {self._address} prints to "
@@ -159,7 +159,7 @@ class SshHost(HostFunctions):
         who = self._settings.ssh_key or "an agent, ~/.ssh"
         return Denied(
             f"{self._host} rejected the login",
-            where=self._where,
+            where=self._settings.ssh or "",
             why=f"{error}; keys of: {who}",
             remedy="add the public key to authorized_keys of that user there",
         )
@@ -167,7 +167,7 @@ class SshHost(HostFunctions):
     def _silent(self, error: Exception) -> FabricDirectError:
         return Unreachable(
             f"{self._host} cannot be reached",
-            where=self._where,
+            where=self._settings.ssh or "",
             why=str(error) or type(error).__name__,
             remedy="check that it runs, and that its SSH server does",
         )
