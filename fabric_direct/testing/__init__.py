@@ -30,7 +30,11 @@ from fabric_direct.testing.guests import GuestContract  # noqa: E402
 from fabric_direct.testing.hosts import TuningContract, UplinkContract  # noqa: E402
 from fabric_direct.testing.networks import NetworkContract, NetworkRefusals  # noqa: E402
 from fabric_direct.testing.servers import ComputeContract, ServerContract  # noqa: E402
-from fabric_direct.testing.services import CloudNetworkContract, ServiceContract  # noqa: E402
+from fabric_direct.testing.services import (  # noqa: E402
+    CloudNetworkContract,
+    ServiceContract,
+    SharedServiceContract,
+)
 from fabric_direct.testing.volumes import VolumeContract  # noqa: E402
 
 __all__ = [
@@ -43,6 +47,7 @@ __all__ = [
     "NetworkRefusals",
     "ServerContract",
     "ServiceContract",
+    "SharedServiceContract",
     "TuningContract",
     "UplinkContract",
     "VolumeContract",

@@ -109,6 +109,34 @@ class ServiceContract(_Services):
         assert driver.leftovers(service.id) == ()
 
 
+class SharedServiceContract(Slivers):
+    """The suite for a :class:`~fabric_direct.drivers.contract.ServiceDriver` that other sites use, too.
+
+    The fixture ``elsewhere`` is a driver of another site for the same API; ``service`` is a service that
+    both can make, with the id ``sliver``.
+    """
+
+    @pytest.fixture(autouse=True)
+    def nothing_left_elsewhere(self, elsewhere: ServiceDriver, sliver: str) -> Iterator[None]:
+        """Remove what a test made."""
+        yield
+        elsewhere.remove(sliver)
+        assert elsewhere.leftovers(sliver) == ()
+
+    def test_what_another_site_made_is_left_alone(
+        self, driver: ServiceDriver, elsewhere: ServiceDriver, service: NetworkService
+    ) -> None:
+        made = elsewhere.apply(service)
+
+        assert driver.find(service.id) is None
+        assert driver.leftovers(service.id) == ()
+        assert service.id not in {thing.sliver for thing in driver.stamped()}
+        driver.remove(service.id)
+
+        assert elsewhere.find(service.id) == made
+        assert elsewhere.differences(service) == ()
+
+
 class CloudNetworkContract(_Services):
     """The suite for a driver of networks of a cloud.
 

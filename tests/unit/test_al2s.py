@@ -18,7 +18,7 @@ from fabric_direct.model import Outcome, Status
 from fabric_direct.model.services import SERVICES, NetworkService
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
-from fabric_direct.testing import ServiceContract
+from fabric_direct.testing import ServiceContract, SharedServiceContract
 from labs.network import http_standin
 from labs.network.al2s_standin import ACCESS_KEY, FOOTPRINT, OWNER, Al2s
 from tests.outcomes import done
@@ -240,6 +240,20 @@ class TestContract(ServiceContract):
     @pytest.fixture
     def changed(self) -> NetworkService:
         return vpn(STAR | {"peer": peer(1, key="sesame"), "bandwidth": 2_000}, CLOUD)
+
+
+class TestSharedContract(SharedServiceContract):
+    @pytest.fixture
+    def sliver(self) -> str:
+        return ID
+
+    @pytest.fixture
+    def elsewhere(self, site: Site) -> Al2sService:
+        return Al2sService(site.model_copy(update={"site": "ELSEWHERE"}), "")
+
+    @pytest.fixture
+    def service(self) -> NetworkService:
+        return vpn(STAR | {"peer": peer(1, key="sesame")}, WASH)
 
 
 class TestAStamp:

@@ -56,6 +56,7 @@ from fabric_direct.testing import (
     NetworkRefusals,
     ServerContract,
     ServiceContract,
+    SharedServiceContract,
     TuningContract,
     UplinkContract,
     VolumeContract,
@@ -180,7 +181,9 @@ class TestServers(ServerContract):
         hears(driver)
 
 
-class TestServices(ServiceContract):
+class _Vpns:
+    """An L3VPN of a site in memory with a switch."""
+
     @pytest.fixture
     def site(self, site: Site) -> Site:
         ports: dict[str, dict[str, object]] = {"p1": {}, "p2": {}}
@@ -195,15 +198,25 @@ class TestServices(ServiceContract):
     def service(self, sliver: str) -> NetworkService:
         return self._vpn(sliver, vlan=100)
 
-    @pytest.fixture
-    def changed(self, sliver: str) -> NetworkService:
-        return self._vpn(sliver, vlan=101, bandwidth=50)
-
     def _vpn(self, sliver: str, **values: object) -> NetworkService:
         peer = {"local": "10.0.0.1/30", "address": "10.0.0.2", "asn": 65001, "key": "sesame"}
         interface = {"id": "i1", "device": "sw1", "port": "p1", "peer": peer, **values}
         document = {"id": sliver, "name": sliver, "asn": 65000, "interfaces": [interface]}
         return L3VPN.model_validate(document)
+
+
+class TestServices(_Vpns, ServiceContract):
+    @pytest.fixture
+    def changed(self, sliver: str) -> NetworkService:
+        return self._vpn(sliver, vlan=101, bandwidth=50)
+
+
+class TestSharedServices(_Vpns, SharedServiceContract):
+    @pytest.fixture
+    def elsewhere(self, site: Site) -> ServiceDriver:
+        """Another site in memory is as one of which the API tells nothing."""
+        folder = site.state_dir / "elsewhere"
+        return FakeService(site.model_copy(update={"site": "ELSEWHERE", "state_dir": folder}), HOST)
 
 
 class TestCloudNetworks(CloudNetworkContract):

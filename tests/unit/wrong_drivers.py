@@ -223,6 +223,14 @@ WRONG = tuple(
             ),
         ),
         (
+            right.TestSharedServices,
+            FakeService,
+            (
+                ("find", gives("theirs"), "test_what_another_site_made_is_left_alone"),
+                ("leftovers", gives(("theirs",)), "test_what_another_site_made_is_left_alone"),
+            ),
+        ),
+        (
             right.TestDevices,
             FakeDevice,
             (
