@@ -275,6 +275,10 @@ def _whole_number(detail: ErrorDetails, schema: Schema, path: Path) -> str:
     return f"must {_bounds(schema) or 'have at most 18 digits'}, is {number}"
 
 
+def _path(what: str) -> Callable[[ErrorDetails, Schema, Path], str]:
+    return lambda detail, _schema, _path: f"{what} {str(detail['input'])!r}"
+
+
 def _count(detail: ErrorDetails, _schema: Schema, _path: Path) -> str:
     context = detail["ctx"]
     limit = context.get("min_length", context.get("max_length"))
@@ -293,6 +297,9 @@ _SENTENCES: dict[str, Callable[[ErrorDetails, Schema, Path], str]] = {
     "string_pattern_mismatch": _form,
     "string_type": _must("text (put it in quotes)"),
     "path_type": _must("a path"),
+    "path_not_directory": _path("there is no directory"),
+    "path_not_file": _path("there is no file"),
+    "path_exists": _path("there is already something at"),
     "int_type": _whole_number,
     "float_type": _must("a number"),
     "bool_type": _must("true or false"),

@@ -3,12 +3,15 @@
 import json
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
+from pydantic.types import PathType
 
 from fabric_direct.documents import load, parse, parse_all
+from fabric_direct.drivers.contract import LocalPath
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import Frozen, NodeSliver
 from fabric_direct.site.config import Site, load_site
@@ -153,6 +156,27 @@ class TestReading:
     ) -> None:
         found = parse(f"value: {text}", "x.yaml", Box, InvalidSliver).value
         assert (found, type(found)) == (value, type(value))
+
+
+class Paths(BaseModel):
+    """Settings of a driver that names files."""
+
+    folder: Annotated[LocalPath, PathType("dir")] | None = None
+    file: Annotated[LocalPath, PathType("file")] | None = None
+    new: Annotated[LocalPath, PathType("new")] | None = None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("folder: absent", "there is no directory 'absent'"),
+        ("file: absent", "there is no file 'absent'"),
+        ("new: /", "there is already something at '/'"),
+    ],
+)
+def test_a_path_at_which_the_wrong_thing_is_is_told(text: str, said: str) -> None:
+    with pytest.raises(InvalidSite, match=rf"^x\.yaml:1: {text.partition(':')[0]}: {said}$"):
+        parse(text, "x.yaml", Paths, InvalidSite)
 
 
 class TestFilesThatAreRefused:
