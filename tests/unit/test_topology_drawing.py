@@ -370,3 +370,31 @@ class TestText:
 
         assert len(lines) == 2
         assert lines[1].endswith("…")
+
+
+class TestMachines:
+    NODE = Network(key="m1", id="m1", type="BareMetal", name="rack1-1")
+    SWITCH = Network(key="s1", id="s1", type="Switch", name="p4-1")
+    BRIDGE = Network(key="b1", id="b1", type="L2Bridge", name="seg")
+
+    def texts(self, *networks: Network, whole_site: bool = False) -> set[str]:
+        asked = tuple(each.key for each in networks)
+        if whole_site:
+            return {*Picture(svg(SiteTopology(site="x", hosts=(), networks=networks))).texts}
+        return {*Picture(svg(SliverTopology(site="x", asked=asked, networks=networks))).texts}
+
+    def test_are_no_networks(self) -> None:
+        texts = self.texts(self.NODE)
+
+        assert {"site x · 1 bare-metal node", "Machines"} <= texts
+        assert not any(text.startswith(("Networks", "A letter is")) for text in texts)
+
+    def test_are_counted_beside_networks(self) -> None:
+        texts = self.texts(self.NODE, self.SWITCH, self.BRIDGE)
+
+        assert "site x · 1 network service · 1 bare-metal node · 1 P4 switch" in texts
+        assert "Networks and machines" in texts
+
+    def test_of_a_site_are_counted(self) -> None:
+        said = "0 hosts · 0 VMs (0 running) · 0 network services · 0 networks · 1 bare-metal node"
+        assert said in self.texts(self.NODE, whole_site=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fabric_direct.topology.drawing.canvas import MARGIN, Block, Canvas, headline, stacked
 from fabric_direct.topology.drawing.slivers import (
     WIDTH,
+    counts,
     memory,
     networks_section,
     silent_lines,
@@ -36,7 +37,7 @@ def _wiring(of: SiteTopology, room: float) -> Wiring:
 
 
 def _about(of: SiteTopology, across: float) -> Iterator[str]:
-    services = len([network for network in of.networks if network.id])
+    services, networks, machines = counts(of.networks)
     silent = [host for host in of.hosts if host.silent]
     states = [sliver.state for host in of.hosts for sliver in host.slivers]
     yield listed(
@@ -45,10 +46,11 @@ def _about(of: SiteTopology, across: float) -> Iterator[str]:
             f"{len(silent)} without an answer" if silent else None,
             f"{number(len(states), 'VM')} ({states.count('running')} running)",
             number(services, "network service"),
-            number(len(of.networks) - services, "network"),
+            number(networks, "network"),
+            machines,
         )
     )
-    if of.networks:
+    if services or networks:
         yield "A letter is where a VM meets a network; lines that cross without one are not connected."
     yield from silent_lines(of.silent, across)
 

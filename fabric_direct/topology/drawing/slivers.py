@@ -27,6 +27,8 @@ from fabric_direct.topology.values import (
 
 WIDTH = 1000.0
 _CARD, _SAID = 470.0, 230.0
+_MACHINES = {"BareMetal": "bare-metal node", "Switch": "P4 switch"}
+"""Types of slivers that are neither VMs nor networks."""
 
 
 def draw_slivers(of: SliverTopology) -> str:
@@ -55,18 +57,28 @@ def _title(of: SliverTopology) -> str:
     return f"Slivers {', '.join(of.asked)}"
 
 
+def counts(networks: Sequence[Network]) -> tuple[int, int, str]:
+    """Return how many services and networks there are, and how many machines in words."""
+    machines = [network.type for network in networks if network.type in _MACHINES]
+    said = (number(machines.count(kind), noun) for kind, noun in _MACHINES.items())
+    told = listed(words for words in said if not words.startswith("0 "))
+    services = len([network for network in networks if network.id]) - len(machines)
+    return services, len(networks) - services - len(machines), told
+
+
 def _about(of: SliverTopology, across: float) -> Iterator[str]:
-    services = len([network for network in of.networks if network.id])
+    services, networks, machines = counts(of.networks)
     asked = len([vm for vm in of.vms if vm.asked])
     yield listed(
         (
             f"site {of.site}",
             number(asked, "VM") if asked else None,
             number(services, "network service") if services else None,
-            number(len(of.networks) - services, "network") if len(of.networks) > services else None,
+            number(networks, "network") if networks else None,
+            machines,
         )
     )
-    if of.networks:
+    if services or networks:
         yield "A letter is where a NIC meets a network; lines that cross without one are not connected."
     yield from silent_lines(of.silent, across)
 
@@ -95,8 +107,11 @@ def networks_section(networks: Sequence[Network], across: float) -> Iterator[Blo
     """Yield what the letters stand for, in three columns."""
     if networks:
         room = (across - 2 * MARGIN - 2 * GAP) / 3
+        *of_packets, machines = counts(networks)
+        parts = ("Networks" if any(of_packets) else "", "machines" if machines else "")
+        title = " and ".join(filter(None, parts)).capitalize()
         yield stacked(
-            [heading("Networks"), grid(network_cards(networks, letters(networks), room), 3, room)]
+            [heading(title), grid(network_cards(networks, letters(networks), room), 3, room)]
         )
 
 
