@@ -701,7 +701,7 @@ class TestWhatOthersDo:
 
         assert found.ref == REF
         assert found.service
-        assert (found.service.name, found.service.host) == ("small", "small")
+        assert (found.service.name, found.service.host) == ("metal", "small")
 
 
 class TestActions:

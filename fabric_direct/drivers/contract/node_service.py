@@ -15,7 +15,7 @@ def node_service(node: BareMetalNode) -> Service:
     return Service(
         sliver=node.sliver or "",
         source=node.id,
-        name=node.name,
+        name=asked.name if asked else node.name,
         interfaces=tuple(
             ObservedInterface(
                 component=nic.id,
