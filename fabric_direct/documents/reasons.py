@@ -52,7 +52,7 @@ def problems(
 def _without_mistyped(details: list[ErrorDetails], root: Schema) -> Iterator[ErrorDetails]:
     """Leave out each field that is missing because it is mistyped: the unknown one names it."""
     meant = {
-        (detail["loc"][:-1], _close(str(detail["loc"][-1]), _fields_beside(detail, root)))
+        (detail["loc"][:-1], close_to(str(detail["loc"][-1]), _fields_beside(detail, root)))
         for detail in details
         if detail["type"] == "extra_forbidden"
     }
@@ -216,11 +216,11 @@ def _unknown_type(detail: ErrorDetails, schema: Schema, path: Path) -> str:
 
 def meant(word: str, known: list[str]) -> str:
     """Return what follows the name of something unknown: the known name that is like it, or all."""
-    close = _close(word, known)
+    close = close_to(word, known)
     return f", did you mean {close!r}?" if close else f"; known: {', '.join(known)}"
 
 
-def _close(word: str, known: list[str]) -> str:
+def close_to(word: str, known: list[str]) -> str:
     """Return the one that somebody meant, most likely; empty if none is close."""
     folded = {one.casefold(): one for one in known}
     close = get_close_matches(word.casefold(), folded, 1)

@@ -4,12 +4,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import create_model
+from pydantic import ConfigDict, create_model
 
 from fabric_direct.documents import Document, parse_all, read_text
+from fabric_direct.documents.reasons import close_to
 from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.handlers.registry import handler_for, resource_types, sliver_model
 from fabric_direct.model import NodeSliver, Sliver
+
+
+class _AnySliver(Sliver):
+    """A sliver of which id and type are looked at, and nothing else."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 def load_sliver(path: Path | str) -> Sliver:
@@ -43,7 +50,10 @@ def parse_slivers(text: str, source: str) -> tuple[Document[Sliver], ...]:
 
 
 def model_of(document: Any) -> type[Sliver]:
-    """Return the model for a document by its type; a node if the type is missing or unknown.
+    """Return the model for a document by its type; a node if the type is missing.
+
+    That for an unknown type which is not like a node's refuses the type alone: what other fields there
+    are depends on it.
 
     :raises ValueError: if it is no sliver, but another document.
     """
@@ -54,7 +64,8 @@ def model_of(document: Any) -> type[Sliver]:
         return NodeSliver
     if named in resource_types():
         return sliver_model(document)
-    return _of_type(resource_types())
+    like_a_vm = close_to(str(named), list(resource_types())) == "VM"
+    return _of_type(resource_types(), NodeSliver if like_a_vm else _AnySliver)
 
 
 def _refuse_others(document: dict[str, Any]) -> None:
@@ -75,9 +86,8 @@ def any_node() -> type[Sliver]:
     return _of_type(tuple(nodes))
 
 
-def _of_type(known: tuple[str, ...]) -> type[Sliver]:
-    """Return the model of a node that refuses all types but these, beside its other errors."""
+def _of_type(known: tuple[str, ...], base: type[Sliver] = NodeSliver) -> type[Sliver]:
+    """Return a model that refuses all types but these, beside the other errors of its base."""
     one_of: Any = Literal.__getitem__(known)
-    about = NodeSliver.__doc__
     fields: Any = {"type": (one_of, known[0])}
-    return create_model(NodeSliver.__name__, __base__=NodeSliver, __doc__=about, **fields)
+    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)

@@ -757,4 +757,14 @@ def load_site(path: Path | str) -> Site:
     from fabric_direct.documents import load  # noqa: PLC0415 - yaml is not needed to import this
 
     path = Path(path)
-    return load(path, Site, InvalidSite, {FOLDER: path.absolute().parent})
+    return load(path, _site_of, InvalidSite, {FOLDER: path.absolute().parent})
+
+
+def _site_of(document: Any) -> type[Site]:
+    """Return the model of a site.
+
+    :raises ValueError: if the document is a sliver.
+    """
+    if isinstance(document, dict) and {"id", "name"} <= document.keys() and "site" not in document:
+        raise ValueError("is a sliver; give it to create, and name the site by --site")
+    return Site

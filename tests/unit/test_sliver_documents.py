@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from fabric_direct import FABNetv4, InvalidSliver, NodeSliver, load_sliver, load_slivers
+from fabric_direct import (
+    FABNetv4,
+    InvalidSite,
+    InvalidSliver,
+    NodeSliver,
+    load_site,
+    load_sliver,
+    load_slivers,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,3 +46,18 @@ def test_what_is_wrong_is_told_by_file_line_and_field(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSliver, match=r"cannot read .*vm\.yaml: No such file"):
         load_sliver(tmp_path / "vm.yaml")
+
+
+def test_of_an_unknown_type_nothing_else_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text("id: data\ntype: Storage\nsize: 3\n")
+
+    with pytest.raises(InvalidSliver) as caught:
+        load_sliver(path)
+    assert str(caught.value).startswith(f"{path}:2: type: 'Storage' is unknown; known: BareMetal, ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sliver_where_a_site_is_expected_is_told_as_what_it_is() -> None:
+    with pytest.raises(InvalidSite, match=r"vm\.yaml:\d+: is a sliver; give it to create"):
+        load_site(ROOT / "examples/vm.yaml")
