@@ -117,9 +117,10 @@ def _tell(
     else:
         running.tell_people(answers, _adopted if yes else partial(show.plan, operation="adopt"))
         _tell_misfits(misfits)
-        if not yes or not answers.outcomes:
-            again = "Run it again with --yes to stamp them."
-            show.say(show.console(), again if answers.outcomes else "Nothing to adopt.")
+        if not answers.outcomes:
+            show.say(show.console(), "Nothing to adopt.")
+        elif not yes and any(outcome.ok for outcome in answers.outcomes):
+            show.say(show.console(), "Run it again with --yes to stamp them.")
     _exit(misfits, running.exit_code(answers))
 
 

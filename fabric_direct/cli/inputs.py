@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -117,15 +117,20 @@ def wanted(word: str) -> "BatchRequest":
     """
     from fabric_direct.cli.sources import sources  # noqa: PLC0415 - see the package
     from fabric_direct.documents import parse_all  # noqa: PLC0415
+    from fabric_direct.handlers import sliver_documents  # noqa: PLC0415
+    from fabric_direct.handlers.registry import resource_types  # noqa: PLC0415
     from fabric_direct.model import NodeSliver  # noqa: PLC0415
     from fabric_direct.model.bare_metal import BareMetalSliver  # noqa: PLC0415
     from fabric_direct.placement.batch_request import BatchRequest, SliverGroup  # noqa: PLC0415
 
     def model_of(document: Any) -> "type[BatchRequest | NodeSliver | BareMetalSliver]":
-        if isinstance(document, dict) and "slivers" in document:
+        if isinstance(document, dict) and "slivers" in document and "version" not in document:
             return BatchRequest
-        metal = isinstance(document, dict) and document.get("type") == "BareMetal"
-        return BareMetalSliver if metal else NodeSliver
+        model = sliver_documents.model_of(document)
+        placed = issubclass(model, NodeSliver | BareMetalSliver)
+        if not placed and (kind := document.get("type")) in resource_types():
+            raise ValueError(f"is of type {kind}: only VMs and bare-metal slivers are placed")
+        return cast("type[NodeSliver | BareMetalSliver]", model)  # or it refuses an unknown type
 
     groups: list[SliverGroup] = []
     for source in sources(word):

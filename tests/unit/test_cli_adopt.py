@@ -167,3 +167,24 @@ def _document(folder: Path, made: Made, change: Callable[[Any], None]) -> Path:
 )
 def test_unclear_words_are_refused(run: Run, words: tuple[str, ...]) -> None:
     assert run(*words).exit_code == 2
+
+
+def test_where_nothing_can_be_stamped_nobody_is_told_how(tmp_path: Path, fake_site: Site) -> None:
+    (tmp_path / "site.yaml").write_text(fake_site.model_dump_json(exclude_unset=True))
+    sliver = {
+        "id": "s1",
+        "name": "n",
+        "image": "tiny",
+        "capacities": {"core": 1, "ram": 1, "disk": 1},
+    }
+    (tmp_path / "a.yaml").write_text(
+        yaml.safe_dump({"slivers": [{"server": "x", "sliver": sliver}]})
+    )
+
+    result = CliRunner().invoke(
+        main, ["--site", str(tmp_path / "site.yaml"), "adopt", str(tmp_path / "a.yaml")]
+    )
+
+    assert result.exit_code == 1
+    assert "Unsupported" in result.stderr
+    assert "--yes" not in result.stdout

@@ -96,6 +96,30 @@ class TestPlace:
         assert rows(result)["web"][1] == "w2"
         assert "gpu 0000:40:00.0" in result.stdout
 
+    @pytest.mark.parametrize(
+        ("values", "said"),
+        [
+            (
+                {"id": "n", "type": "L2Bridge"},
+                "is of type L2Bridge: only VMs and bare-metal slivers",
+            ),
+            ({"id": "n", "type": "Foo"}, "type: 'Foo' is unknown; known: BareMetal, "),
+            ({"site": "x", "hosts": {}}, "is a site's configuration; name it by --site"),
+            ({"version": 1, "slivers": []}, "is a saved plan; give it to create --plan"),
+        ],
+        ids=["service", "unknown", "site", "plan"],
+    )
+    def test_refuses_what_is_not_placed_as_what_it_is(
+        self, run: Run, tmp_path: Path, values: dict[str, Any], said: str
+    ) -> None:
+        (tmp_path / "other.yaml").write_text(yaml.safe_dump(values))
+
+        result = run("place", str(tmp_path / "other.yaml"))
+
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert result.stderr.count("other.yaml") == 1
+
     def test_what_cannot_be_placed_is_told_with_the_filters_that_refuse(
         self, run: Run, write: Write
     ) -> None:
