@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -138,9 +139,11 @@ def _locate(loc: Path, root: Schema) -> tuple[Path, Schema]:
     """
     path: Path = ()
     here = _resolve(root, root)
-    for step in loc:
+    for step, following in zip_longest(loc, loc[1:]):
+        if following == "[key]":  # it is of the mapping, not of its value
+            return (*path, step), _resolve(here.get("propertyNames") or {}, root)
         tag = here.get("discriminator", {}).get("mapping", {}).get(step) or _member(here, step)
-        if tag is None and step != "[key]":
+        if tag is None:
             path = (*path, step)
         here = _resolve({"$ref": tag} if tag else _child(here, step), root)
     return path, here
@@ -155,8 +158,6 @@ def _member(schema: Schema, name: str | int) -> str | None:
 def _child(schema: Schema, step: str | int) -> Schema:
     if isinstance(step, int):
         return schema.get("items") or {}
-    if step == "[key]":
-        return schema.get("propertyNames") or {}
     others = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
     return schema.get("properties", {}).get(step) or others[0] or {}
 

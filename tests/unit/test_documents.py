@@ -179,6 +179,20 @@ def test_a_path_at_which_the_wrong_thing_is_is_told(text: str, said: str) -> Non
         parse(text, "x.yaml", Paths, InvalidSite)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("FABNet4", ", did you mean 'FABNetv4'?"),
+        ("Foo", "; known: FABNetv4, FABNetv6, FABNetv6Ext"),
+    ],
+)
+def test_an_unknown_key_is_told_with_those_that_there_are(kind: str, said: str) -> None:
+    text = f"site: x\nservices:\n  subnets:\n    {kind}: {{block: 10.0.0.0/24, prefix: 26}}\n"
+    with pytest.raises(InvalidSite) as caught:
+        parse(text, "x.yaml", Site, InvalidSite)
+    assert str(caught.value) == f"x.yaml:4: services.subnets.{kind}: {kind!r} is unknown{said}"
+
+
 class TestFilesThatAreRefused:
     def test_a_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidSite, match=r"cannot read .*/site.yaml: No such file"):
