@@ -37,6 +37,12 @@ def sources(word: str) -> list[DocumentFile]:
             "a FILE has no name", why="it is empty, as an unset variable in quotes is"
         )
     path = Path(word)
+    if not is_source(word) and not path.exists():
+        raise InvalidSliver(
+            f"there is no file {word}",
+            why="an id does not say what the sliver should be",
+            remedy="name the sliver's file",
+        )
     files = _files(path) if path.is_dir() else [path]
     return [DocumentFile(str(file), partial(read_text, file, InvalidSliver)) for file in files]
 

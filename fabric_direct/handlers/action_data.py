@@ -1,13 +1,12 @@
 """The data of operational actions, as strict as slivers."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from fabric_direct.documents.reasons import problems
+from fabric_direct.documents.reasons import meant, problems
 from fabric_direct.documents.tree import Tree
 from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import Frozen
@@ -31,11 +30,7 @@ def action_data(models: Mapping[str, type[Frozen]], action: str, data: dict[str,
     :raises InvalidSliver: if there is no such action, or its data are wrong.
     """
     if action not in models:
-        close = get_close_matches(action, models, 1)
-        meant = f", did you mean {close[0]!r}?" if close else ""
-        raise InvalidSliver(
-            f"no action {action!r}{meant}", field="action", why=f"known: {', '.join(models)}"
-        )
+        raise InvalidSliver(f"no action {action!r}{meant(action, [*models])}", field="action")
     model = models[action]
     try:
         return model.model_validate_json(to_json(data), strict=True)

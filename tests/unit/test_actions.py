@@ -83,5 +83,5 @@ def test_an_unknown_action_is_refused_with_those_that_there_are() -> None:
 
 
 def test_a_mistyped_action_is_told_with_the_one_that_was_meant() -> None:
-    with pytest.raises(InvalidSliver, match=r"no action 'strat', did you mean 'start'\?"):
+    with pytest.raises(InvalidSliver, match=r"no action 'strat', did you mean 'start'\?$"):
         actions.parse("strat", {})

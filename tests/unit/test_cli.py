@@ -543,6 +543,31 @@ class TestProbe:
 
 
 class TestPoa:
+    @pytest.mark.parametrize(
+        ("action", "data", "said"),
+        [
+            (
+                "cpupin",
+                {"vcpu_cpu_map": [{"vcpu": 9, "cpu": 0}]},
+                "data.vcpu_cpu_map: there is no virtual CPU 9: known: 0",
+            ),
+            (
+                "cpupin",
+                {"vcpu_cpu_map": [{"vcpu": 0, "cpu": 900}]},
+                "data.vcpu_cpu_map: there is no host CPU 900: known: 0, 1, 2",
+            ),
+            ("numatune", {"node_set": [9]}, "data.node_set: there is no NUMA node 9: known: 0, 1"),
+        ],
+        ids=["virtual", "host", "node"],
+    )
+    def test_a_cpu_or_node_that_is_not_there_is_told_with_those_that_are(
+        self, run: Run, write: Write, action: str, data: dict[str, Any], said: str
+    ) -> None:
+        run("create", write())
+        result = run("poa", "vm1", action, json.dumps(data))
+        assert result.exit_code == 2
+        assert f"InvalidSliver: {said}" in result.stderr
+
     def test_of_what_is_not_there_names_no_host_that_was_merely_asked_last(
         self, site_path: Path, run: Run
     ) -> None:

@@ -159,6 +159,13 @@ def test_the_errors_of_all_arguments_are_told_together(run: Run, folder: Path) -
     assert f"cannot read {folder}/none.yaml" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["create", "modify", "plan"])
+def test_an_id_where_a_file_is_needed_is_told_what_to_name(run: Run, command: str) -> None:
+    result = run(command, "vm-1")
+    assert result.exit_code == 2
+    assert "there is no file vm-1: an id does not say what the sliver should be" in result.stderr
+
+
 def test_a_sliver_in_two_files_is_told_with_both(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(documents(VM))
     (tmp_path / "b.yaml").write_text(documents(TWO[1], VM))

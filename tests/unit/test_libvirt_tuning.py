@@ -186,7 +186,7 @@ def test_nothing_is_pinned_if_one_cpu_is_unknown_or_offline(
     with pytest.raises(InvalidSliver) as refused:
         tuning.pin_cpus("vm", pins)
 
-    assert refused.value.field == "pins"
+    assert refused.value.field == "data.vcpu_cpu_map"
     domain.pinVcpuFlags.assert_not_called()
 
 
@@ -217,7 +217,7 @@ def test_unknown_nodes_are_refused(
     with pytest.raises(InvalidSliver) as refused:
         tuning.set_numa_nodes("vm", frozenset(nodes))
 
-    assert refused.value.field == "nodes"
+    assert refused.value.field == "data.node_set"
     domain.setNumaParameters.assert_not_called()
 
 

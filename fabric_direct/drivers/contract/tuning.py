@@ -1,8 +1,10 @@
 """CPU pinning and NUMA placement of running servers."""
 
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from fabric_direct.calls.reading import reads
+from fabric_direct.errors import InvalidSliver
 
 
 class TuningDriver(Protocol):
@@ -44,3 +46,14 @@ def node_set(text: str) -> frozenset[int]:
     """Read libvirt's form of a set of nodes, for example ``0-1,3``."""
     ranges = [part.partition("-") for part in text.split(",") if part]
     return frozenset(n for low, _, high in ranges for n in range(int(low), int(high or low) + 1))
+
+
+def refuse_unknown(what: str, asked: Iterable[int], known: Collection[int], field: str) -> None:
+    """Raise InvalidSliver if a CPU or NUMA node that an action names is not there.
+
+    :param field: of the action's data.
+    """
+    for number in asked:
+        if number not in known:
+            why = f"known: {', '.join(map(str, sorted(known)))}"
+            raise InvalidSliver(f"there is no {what} {number}", why=why, field=field)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from fabric_direct.drivers.contract import Server
+from fabric_direct.drivers.contract.tuning import refuse_unknown
 from fabric_direct.drivers.fake.substrate import Fake, the
-from fabric_direct.errors import InvalidSliver
 
 
 class FakeTuning(Fake):
@@ -38,15 +38,14 @@ class FakeTuning(Fake):
     def pin_cpus(self, instance: str, pins: dict[int, int]) -> None:
         """Pin virtual CPUs."""
         cores, cpus = self._server(instance).cores, self.substrate.capacity.cores
-        if any(v >= cores or c >= cpus for v, c in pins.items()):
-            raise InvalidSliver("no such CPU", field="data.vcpu_cpu_map")
+        refuse_unknown("virtual CPU", pins, range(cores), "data.vcpu_cpu_map")
+        refuse_unknown("host CPU", pins.values(), range(cpus), "data.vcpu_cpu_map")
         self.substrate.pins.setdefault(instance, {}).update(pins)
 
     def set_numa_nodes(self, instance: str, nodes: frozenset[int]) -> None:
         """Set the nodes that the server's memory is on."""
         self._server(instance)
-        if nodes - {0, 1}:
-            raise InvalidSliver("no such node", field="data.node_set")
+        refuse_unknown("NUMA node", nodes, (0, 1), "data.node_set")
         self.substrate.nodes[instance] = nodes
 
     def _server(self, instance: str) -> Server:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.calls.read_cache import warn
-from fabric_direct.drivers.contract.tuning import node_set
+from fabric_direct.drivers.contract.tuning import node_set, refuse_unknown
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.libvirt.connection.connections import connect, translated
 from fabric_direct.drivers.libvirt.domains.lookup import CELLS, scope, scopes
@@ -29,6 +29,8 @@ _MODES = {
     libvirt.VIR_DOMAIN_NUMATUNE_MEM_RESTRICTIVE: "restrictive",
 }
 _NODESET = libvirt.VIR_DOMAIN_NUMA_NODESET
+_PINS, _NODES = "data.vcpu_cpu_map", "data.node_set"
+"""Fields of the actions' data."""
 _PID_FILE = "/run/libvirt/qemu/{}.pid"
 _PAGES = re.compile(r"\bN(\d+)=(\d+)")
 _PAGE_SIZE = re.compile(r"\bkernelpagesize_kB=(\d+)")
@@ -94,10 +96,9 @@ class LibvirtTuning:
         """
         with self._domain("pin the CPUs", instance) as domain:
             online = domain.connect().getCPUMap()[1]
-            _refuse_unknown("virtual CPU", pins.keys(), set(range(domain.info()[3])))
-            _refuse_unknown(
-                "host CPU", pins.values(), {n for n, is_on in enumerate(online) if is_on}
-            )
+            there = {n for n, is_on in enumerate(online) if is_on}
+            refuse_unknown("virtual CPU", pins, range(domain.info()[3]), _PINS)
+            refuse_unknown("host CPU", pins.values(), there, _PINS)
             for vcpu, cpu in pins.items():
                 domain.pinVcpuFlags(vcpu, _only(cpu, len(online)), scope(domain))
             for vcpu, cpu in pins.items():
@@ -112,9 +113,9 @@ class LibvirtTuning:
         """
         with self._domain("set the NUMA nodes", instance) as domain:
             known = {node["node"] for node in _nodes(domain.connect())}
-            _refuse_unknown("NUMA node", nodes, known)
+            refuse_unknown("NUMA node", nodes, known, _NODES)
             if not nodes:
-                raise InvalidSliver("no NUMA node is given", field="nodes")
+                raise InvalidSliver("no NUMA node is given", field=_NODES)
             wanted = ",".join(str(node) for node in sorted(nodes))
             # libvirt takes one scope at a time here.
             for flag in scopes(domain):
@@ -201,11 +202,3 @@ def memory_by_node(numa_maps: str) -> dict[int, dict[str, float]]:
 
 def _only(cpu: int, cpus: int) -> tuple[bool, ...]:
     return tuple(number == cpu for number in range(cpus))
-
-
-def _refuse_unknown(what: str, asked: Iterable[int], known: set[int]) -> None:
-    for number in asked:
-        if number not in known:
-            field = "nodes" if what == "NUMA node" else "pins"
-            why = f"known: {', '.join(str(n) for n in sorted(known))}"
-            raise InvalidSliver(f"there is no {what} {number}", why=why, field=field)
