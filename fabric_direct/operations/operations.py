@@ -53,7 +53,7 @@ class Operations:
         runner = FlowRunner(hosts, stitches, steps, tell)
         self.create = Create(hosts, ids, stitches, runner)
         self.modify = Modify(hosts, ids, stitches, runner)
-        self.reconcile = Reconcile(hosts, ids, runner)
+        self.reconcile = Reconcile(hosts, ids, stitches, runner)
         self.delete = Delete(hosts, ids, stitches, runner)
         self.adopt = Adopt(hosts, ids, runner)
         self.recover = Recover(

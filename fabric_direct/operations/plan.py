@@ -9,7 +9,7 @@ from fabric_direct.engine.run import preview
 from fabric_direct.handlers import registry
 from fabric_direct.handlers.handler import Handler, Repair
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, StepReport
-from fabric_direct.operations.outcomes import done
+from fabric_direct.operations.outcomes import done, warned
 from fabric_direct.operations.saved_plan import placement_devices
 from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.operations.sliver_ids import SliverIds
@@ -101,6 +101,6 @@ class Plan:
             ref,
             steps=steps,
             observed=repair.found,
-            warnings=tuple(reads.warnings),
+            warnings=(*reads.warnings, *warned(self.stitches.lost, ref, deadline)),
             data={"beyond": list(repair.beyond)} if repair.beyond else {},
         )

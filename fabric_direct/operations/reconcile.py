@@ -10,9 +10,10 @@ from fabric_direct.errors import Conflict
 from fabric_direct.handlers.handler import Repair
 from fabric_direct.model import Operation, Outcome, SliverRef
 from fabric_direct.operations.flow_runner import FlowRunner, Job
-from fabric_direct.operations.outcomes import reconciled
+from fabric_direct.operations.outcomes import reconciled, warned, with_warnings
 from fabric_direct.operations.site_hosts import SiteHosts
 from fabric_direct.operations.sliver_ids import SliverIds
+from fabric_direct.operations.stitches import SiteStitches
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,13 @@ class Reconcile:
 
     hosts: SiteHosts
     ids: SliverIds
+    stitches: SiteStitches
     runner: FlowRunner
 
     def __call__(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
         """Make the sliver again what its stamp says; name what cannot be repaired.
+
+        What it is stitched to is another sliver's: what differs there is a warning.
 
         :raises Conflict: if another operation on it is unfinished: its stamp may be outdated; or if a
             sliver of another type has the id, by the books.
@@ -35,8 +39,13 @@ class Reconcile:
                 f"an operation on sliver {sliver.id} is unfinished: {entry.operation}",
                 remedy="finish or undo it first: fabric-direct recover",
             )
-        sliver, reads = self.ids.typed(sliver), ReadCache()
+        sliver = self.ids.typed(sliver)
         self.ids.refuse_other(sliver)
+        outcome = self._repaired(sliver, deadline)
+        return with_warnings(outcome, warned(self.stitches.lost, sliver.ref(), deadline))
+
+    def _repaired(self, sliver: SliverRef, deadline: Deadline) -> Outcome:
+        reads = ReadCache()
         host = self.hosts.host_of(sliver.ref(), deadline, reads)
         handler = self.hosts.drivers.handler(host, sliver, deadline, reads)
         with self.hosts.devices.lost_named(host, sliver, deadline):

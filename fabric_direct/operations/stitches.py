@@ -89,6 +89,10 @@ class SiteStitches:
         found = stitching.ends_now(stamp, None) if stamp else EndsNow(sliver)
         return replace(found, sliver=sliver)
 
+    def lost(self, ref: SliverRef, deadline: Deadline) -> tuple[str, ...]:
+        """Return how the ends that a sliver's stamp names differ from what it says; none is repaired."""
+        return self.ends_now(ref, deadline).differences
+
     def outdated(self, sliver: SliverRef, deadline: Deadline) -> tuple[str, ...]:
         """Return which slivers have other values from this one than it has now, a sentence each.
 

@@ -369,6 +369,20 @@ class TestWhatHasChangedSince:
         assert found
         assert "there is no server of sliver vm-1" in found.differences[0]
 
+    def test_a_repair_of_the_service_and_its_plan_warn_of_a_node_that_is_gone(
+        self, processor: HandlerProcessor
+    ) -> None:
+        done(processor.create(vm(vnic())).result())
+        done(processor.create(net(attached())).result())
+        assert done(processor.reconcile(NET).result()).warnings == ()
+        done(processor.delete(SliverRef(id="vm-1")).result())
+
+        planned = done(processor.plan(NET, Operation.RECONCILE).result())
+        repaired = done(processor.reconcile(NET).result())
+
+        for outcome in (planned, repaired):
+            assert "there is no server of sliver vm-1" in outcome.warnings[0]
+
     def test_a_modification_is_undone_though_the_service_has_changed(
         self, site: Site, processor: HandlerProcessor, stitched: NodeSliver, fakes: Substrate
     ) -> None:
