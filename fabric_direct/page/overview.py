@@ -59,7 +59,6 @@ class SliverRow:
     name: str
     type: str
     state: str
-    """Empty if it is not known: of what is no server."""
     host: str
     differences: tuple[str, ...] = ()
     server: Server | None = None
@@ -260,7 +259,9 @@ def _of_look(host: str, reading: CachedReading[Look]) -> Iterator[SliverRow]:
 def _service_rows(watching: Watching) -> Iterator[SliverRow]:
     reading = watching.services.latest
     for each in reading.value.found if reading.value else ():
-        yield SliverRow(each.ref.id, "", each.ref.type, "", "", old=bool(reading.error))
+        service = each.service  # without it, a part is missing
+        name, state = (service.name, service.state) if service else ("", State.ERROR)
+        yield SliverRow(each.ref.id, name, each.ref.type, state.value, "", old=bool(reading.error))
 
 
 # --- what needs attention

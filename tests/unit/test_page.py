@@ -490,7 +490,7 @@ class TestTheOverview:
         net = L2Bridge(id="net-1", name="net", type="L2Bridge", interfaces=(port,))
         assert processor.create(net).result().ok
 
-        assert "net-1 L2Bridge not known" in await shown(viewer)
+        assert "net-1 L2Bridge running see its page net" in await shown(viewer)
 
     async def test_is_loaded_again_where_scripts_are_off_unless_that_is_declined(
         self, viewer: httpx.AsyncClient
