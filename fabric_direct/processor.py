@@ -88,6 +88,7 @@ log = logging.getLogger(__name__)
 # A program that does not configure logging does not find the messages on its standard error.
 logging.getLogger("fabric_direct").addHandler(logging.NullHandler())
 T = TypeVar("T")
+S = TypeVar("S", bound=SliverRef)
 _READING = frozenset({Operation.PLAN, Operation.PROBE})
 _PLANNED = (None, Operation.CREATE, Operation.MODIFY, Operation.DELETE, Operation.RECONCILE)
 """Operations that change nothing."""
@@ -355,9 +356,7 @@ class HandlerProcessor:
         :raises InvalidSliver: if one is given twice, or some name each other in a circle; nothing has
             begun then.
         """
-        slivers = tuple(slivers)
-        for sliver in slivers:
-            _refuse_other(sliver, Sliver)
+        slivers = _several(slivers, Sliver)
         return self._put_all(
             [ChangeRequest(operation=Operation.CREATE, sliver=sliver) for sliver in slivers],
             needs(slivers),
@@ -400,9 +399,7 @@ class HandlerProcessor:
         return self._delete_all(slivers)
 
     def _delete_all(self, slivers: Sequence[SliverRef], action: str = "") -> list[OperationFuture]:
-        slivers = tuple(slivers)
-        for sliver in slivers:
-            _refuse_other(sliver, SliverRef)
+        slivers = _several(slivers, SliverRef)
         needed = needs(slivers, self._queries.needs(slivers))
         users = {s.id: [u for u, names in needed.items() if s.id in names] for s in slivers}
         return self._put_all(
@@ -1180,6 +1177,16 @@ def _refuse_other(value: object, *kinds: type) -> None:
     if not isinstance(value, kinds):
         named = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"expected {named}, not {type(value).__name__}: {value!r:.60}")
+
+
+def _several(slivers: Sequence[S] | SliverRef, kind: type[S]) -> tuple[S, ...]:
+    """Return slivers; raise TypeError for one alone, which is a collection of its fields."""
+    if isinstance(slivers, SliverRef):
+        raise TypeError(f"expected several slivers, not one: {slivers!r:.60}")
+    slivers = tuple(slivers)
+    for sliver in slivers:
+        _refuse_other(sliver, kind)
+    return slivers
 
 
 def _mapping(data: dict[str, Any] | None) -> dict[str, Any]:

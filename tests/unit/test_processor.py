@@ -278,6 +278,15 @@ class TestWhatIsNotASliver:
             getattr(processor, operation)([vm(), wrong])
         assert not fakes.servers
 
+    @pytest.mark.parametrize("operation", ["create_all", "delete_all"])
+    def test_one_sliver_is_not_several(self, fake_site: Site, vm: MakeVm, operation: str) -> None:
+        """It is a collection of its fields."""
+        with (
+            HandlerProcessor(fake_site) as processor,
+            pytest.raises(TypeError, match="expected several slivers, not one: "),
+        ):
+            getattr(processor, operation)(vm())
+
     @pytest.mark.parametrize("operation", ["create", "modify"])
     def test_a_reference_does_not_say_what_to_make(self, fake_site: Site, operation: str) -> None:
         with (
