@@ -46,6 +46,15 @@ def known_type(
     return kind
 
 
+def known_types(
+    context: click.Context, parameter: click.Parameter, kinds: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the resource types that an option names; refuse those for which there is no handler."""
+    for kind in kinds:
+        known_type(context, parameter, kind)
+    return kinds
+
+
 def slivers(words: tuple[str, ...]) -> "list[Sliver]":
     """Return the slivers that files describe: each one or several, those of a directory, or stdin (-).
 

@@ -13,6 +13,7 @@ from fabric_direct.cli.tables import Cell, as_data, print_table, table_options
 
 if TYPE_CHECKING:
     from fabric_direct.drivers.contract import Server
+    from fabric_direct.processor import HandlerProcessor
     from fabric_direct.upkeep.device_owners import Lacks
     from fabric_direct.upkeep.services import SitePorts, SiteServices
 
@@ -39,18 +40,31 @@ class _Listed(NamedTuple):
 @click.command("list")
 @click.option(
     "--type",
-    "kind",
+    "kinds",
     metavar="TYPE",
-    callback=inputs.known_type,
-    help="Only those of this resource type.",
+    multiple=True,
+    callback=inputs.known_types,
+    help="Only those of this resource type; may be repeated.",
 )
-@click.option("--host", shell_complete=completion.hosts, help="Only those on this host.")
+@click.option(
+    "--host", shell_complete=completion.hosts, help="Only those on this host, or bare-metal node."
+)
 @click.option("--name", metavar="PATTERN", help="Only those with such a name: web-*.")
-@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="Only those in this state; may be repeated.",
+)
 @table_options(_COLUMNS)
 @pass_settings
 def list_(
-    settings: Settings, kind: str | None, host: str | None, name: str | None, state: str | None
+    settings: Settings,
+    kinds: tuple[str, ...],
+    host: str | None,
+    name: str | None,
+    states: tuple[str, ...],
 ) -> None:
     """List the slivers of the site, found by their stamps: VMs, network services, ports in servers.
 
@@ -61,28 +75,44 @@ def list_(
     can be listed.
     """
     with site_processor(settings) as processor:
-        if host is not None and not processor.in_cloud:
+        if host is not None and not _is_node(processor, host) and not processor.in_cloud:
             with named_by_arguments():
                 processor.site.host(host)
-        servers, services = processor.slivers(), processor.services(kind)
+        servers, services = processor.slivers(), _services_of(processor, kinds)
         lacks = processor.lacking([s for s in servers if host in {None, s.host}])
         ports = processor.port_slivers()
     found = sorted((*_servers(servers, lacks), *_services(services), *map(_ports, ports)))
     asked = [
         each
         for each in found
-        if kind in {None, each.type}
+        if (not kinds or each.type in kinds)
         and host in {None, each.host}
-        and state in {None, each.state}
+        and (not states or each.state in states)
         and fnmatchcase(each.name, name or "*")
     ]
     for warning in _warnings(lacks, services):
         show.say(show.console(stderr=True), f"warning: {warning}", "yellow")
     rows = ((*each[:6], *each.sizes) for each in asked)
     data = [each.data for each in asked]
-    print_table(settings, _COLUMNS, rows, data=data, nothing="No slivers.")
+    nothing = "No such slivers." if found else "No slivers."
+    print_table(settings, _COLUMNS, rows, data=data, nothing=nothing)
     if services.silent:
         click.get_current_context().exit(FAILED)
+
+
+def _is_node(processor: "HandlerProcessor", host: str) -> bool:
+    """Return whether it is a bare-metal node, which the column HOST shows, too."""
+    return host not in processor.site.hosts and host in {n.name for n in processor.nodes()}
+
+
+def _services_of(processor: "HandlerProcessor", kinds: tuple[str, ...]) -> "SiteServices":
+    """Return the network services of these types; of all types if none is named."""
+    if not kinds:
+        return processor.services()
+    each = [processor.services(kind) for kind in dict.fromkeys(kinds)]
+    found = tuple(service for services in each for service in services.found)
+    silent = {name: error for services in each for name, error in services.silent.items()}
+    return type(each[0])(found, silent)
 
 
 def _warnings(lacks: "Lacks", services: "SiteServices") -> Iterator[str]:

@@ -703,6 +703,58 @@ class TestInspection:
         assert vms.stdout == listed.stdout
         assert "L2STS cannot be listed" in services.stderr
 
+    def test_list_takes_several_types_and_states(
+        self, run: Run, write: Write, site_path: Path
+    ) -> None:
+        values = yaml.safe_load(site_path.read_text())
+        values["drivers"] |= {"L2Bridge": "fake", "L3VPN": "fake"}
+        site_path.write_text(yaml.safe_dump(values | {"switches": {"sw1": {"ports": {"p1": {}}}}}))
+        segment = site_path.with_name("segment.yaml")
+        segment.write_text(
+            "{type: L2Bridge, name: seg, id: seg,"
+            " interfaces: [{id: a, device: sw1, port: p1, vlan: 5}]}"
+        )
+        run("create", write(), str(segment))
+
+        asked = {
+            ("--type", "L2Bridge", "--type", "VM"): ["seg", "vm1"],
+            ("--type", "VM", "--type", "L3VPN"): ["vm1"],
+            ("--state", "running", "--state", "paused"): ["seg", "vm1"],
+            ("--state", "stopped", "--state", "paused"): [],
+        }
+
+        for words, ids in asked.items():
+            assert [
+                each["sliver"] for each in result_of(run("list", "--json", *words).stdout)
+            ] == ids
+
+    def test_list_says_that_there_are_others_than_those_asked_for(
+        self, run: Run, write: Write
+    ) -> None:
+        run("create", write())
+        assert run("list", "--name", "web-*").stdout == "No such slivers.\n"
+
+    def test_list_takes_the_nodes_that_it_shows_as_hosts(self, run: Run, site_path: Path) -> None:
+        values = yaml.safe_load(site_path.read_text())
+        values["drivers"]["BareMetal"] = "fake"
+        values["fake"] = values.get("fake", {}) | {"nodes": {"rack1-1": {}, "rack1-2": {}}}
+        image = {"kernel": "http://192.0.2.1/kernel", "ramdisk": "http://192.0.2.1/ramdisk"}
+        values |= {
+            "ironic": {"images": {"os": image}},
+            "state_dir": str(site_path.parent / "metal"),
+        }
+        site_path.write_text(yaml.safe_dump(values))
+        metal = site_path.with_name("metal.yaml")
+        metal.write_text("{type: BareMetal, id: m, name: m, image: os, node: rack1-1}")
+        made = run("create", str(metal))
+        assert made.exit_code == 0, made.output
+
+        mine, free, neither = (run("list", "--host", h) for h in ("rack1-1", "rack1-2", "rack9"))
+
+        assert mine.stdout.splitlines()[1].split()[0] == "m"
+        assert (free.exit_code, free.stdout) == (0, "No such slivers.\n")
+        assert neither.exit_code == 2
+
     def test_list_as_json_holds_the_stamps(self, run: Run, write: Write) -> None:
         run("create", write())
         (server,) = result_of(run("list", "--json").stdout)
