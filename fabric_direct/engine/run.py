@@ -252,9 +252,11 @@ class _Run:
             step.look()
             self._made.add(step)
             step.make()
-            if step.check() is not Finding.ALREADY_SO:
+            if (still := step.check()) is not Finding.ALREADY_SO:
+                differs = step.differs() if still is Finding.WILL_CHANGE else ()
                 raise NotVerified(
                     f"{step.name} was made, but is not so when read back",
+                    why="; ".join(differs),
                     remedy="look at the host: something undoes it, or its API reports success too early",
                 )
         return finding

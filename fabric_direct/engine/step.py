@@ -49,6 +49,13 @@ class Step(ABC):
         """
         return ()
 
+    def differs(self) -> tuple[str, ...]:
+        """Return how what was made differs from what it should be, if :meth:`check` still says so.
+
+        A sentence each, for the error; without secrets.
+        """
+        return tuple(map(str, self.changes()))
+
     def is_implied(self) -> bool:
         """Return whether an earlier step of the flow will do it, too, so that a plan leaves it out."""
         return False

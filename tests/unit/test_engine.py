@@ -12,7 +12,7 @@ from fabric_direct.calls.deadline import Call, Deadline, Interruption, wait_unti
 from fabric_direct.engine.run import Event, Result, preview, run
 from fabric_direct.engine.step import Flow, Step
 from fabric_direct.errors import DriverError, Interrupted, NotVerified, TimedOut
-from fabric_direct.model import Finding, StepStatus
+from fabric_direct.model import FieldChange, Finding, StepStatus
 
 
 class Thing(Step):
@@ -140,6 +140,22 @@ def test_a_step_that_says_done_and_is_not_fails(go: Go, there: set[str], log: li
 
     assert isinstance(result.error, NotVerified)
     assert "a was made, but is not so" in str(result.error)
+
+
+def test_a_step_that_says_done_and_is_not_says_what_would_change_still(
+    go: Go, there: set[str], log: list[str]
+) -> None:
+    class Stubborn(Thing):
+        def check(self) -> Finding:
+            return Finding.WILL_CHANGE
+
+        def changes(self) -> tuple[FieldChange, ...]:
+            return (FieldChange(field="bandwidth", was=None, will_be=100),)
+
+    error = go([Stubborn("a", there, log)]).error
+
+    assert isinstance(error, NotVerified)
+    assert "is not so when read back: bandwidth none → 100" in str(error)
 
 
 def test_a_step_that_does_not_trust_its_check_is_made_though_nothing_is_to_do(

@@ -294,6 +294,18 @@ class TestCreate:
         assert set(outcome.left) == {"net", "VLAN 100 on p1 of sw1"}
         assert held(claims) == ["VLAN 100 on p1 of sw1"]
 
+    def test_says_how_what_the_driver_made_differs(
+        self, processor: HandlerProcessor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said = ("interface a has VLAN 7, not 100", "nothing answers at the gateway")
+        monkeypatch.setattr(FakeService, "differences", lambda _self, _sliver: said)
+
+        outcome = processor.create(bridge(port("a", 100))).result()
+
+        assert outcome.error is not None
+        assert outcome.error.kind == "NotVerified"
+        assert f"is not so when read back: {'; '.join(said)}" in outcome.error.message
+
     def test_keeps_the_claims_of_what_only_says_that_it_is_removed(
         self, processor: HandlerProcessor, fakes: Substrate, claims: ServiceClaims
     ) -> None:

@@ -85,6 +85,10 @@ class MakeService(Step):
         differs = self._driver.differences(self._wanted())
         return Finding.WILL_CHANGE if differs else Finding.ALREADY_SO
 
+    def differs(self) -> tuple[str, ...]:
+        """Return what the driver says of it: nothing else knows what it compares."""
+        return self._driver.differences(self._wanted())
+
     def make(self) -> None:
         """Make it, or what is missing of it."""
         self._driver.apply(self._wanted())
