@@ -348,7 +348,11 @@ class TestAFaultThatIsMisspelled:
         ("method", "meant"),
         [
             ("compute.creat", ", did you mean 'compute.create'?"),
-            ("nothing.*", ""),
+            ("uplink.make", ": uplink has bridge_mode, set_bridge_mode, set_vf, vfs"),
+            (
+                "nothing.*",
+                ": drivers are compute, device, guest, host, network, service, tuning, uplink, volume",
+            ),
         ],
     )
     def test_by_its_method(self, fakes: Substrate, method: str, meant: str) -> None:

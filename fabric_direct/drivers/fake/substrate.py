@@ -75,7 +75,7 @@ class Substrate(SubstrateState):
         if at < 0:
             raise ValueError(f"there is no call {at}: 1 is the first, 0 is every call")
         if not any(fnmatchcase(known, method) for known in _METHODS):
-            raise ValueError(f"no fake driver has the method {_or_near(method, _METHODS)}")
+            raise ValueError(_no_method(method))
         if kind not in get_args(Kind):
             raise ValueError(f"there is no fault {_or_near(kind, get_args(Kind))}")
         with self._lock:
@@ -165,6 +165,21 @@ class Substrate(SubstrateState):
             call.given_up.wait()
         if until is not None:
             until.wait()
+
+
+def _no_method(method: str) -> str:
+    """Return what is wrong with the name of a method, and the names that there are."""
+    kind, _, name = method.partition(".")
+    drivers: dict[str, list[str]] = {}
+    for driver, has in sorted(known.split(".") for known in _METHODS):
+        drivers.setdefault(driver, []).append(has)
+    said = f"no fake driver has the method {method!r}"
+    if kind not in drivers:
+        return f"{said}: drivers are {', '.join(drivers)}"
+    close = get_close_matches(name, drivers[kind], 1, cutoff=0.75)
+    if close:
+        return f"{said}, did you mean {f'{kind}.{close[0]}'!r}?"
+    return f"{said}: {kind} has {', '.join(drivers[kind])}"
 
 
 def _or_near(word: str, known: Collection[str]) -> str:
