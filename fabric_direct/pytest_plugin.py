@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fabric_direct.drivers.fake import Substrate
     from fabric_direct.model import NodeSliver
+    from fabric_direct.model.bare_metal import BareMetalSliver
     from fabric_direct.model.services import FABNetv4
     from fabric_direct.processor import HandlerProcessor
     from fabric_direct.site.config import Site
@@ -24,6 +25,11 @@ _NETWORKS = {
     "blue": {"strategy": "flat_dhcp", "subnet": "10.20.2.0/24"},
 }
 _PORTS = {"p1": {"vlans": ["100-199"]}, "p2": {"vlans": ["100-199"]}}
+_NODES = {
+    "rack1-1": {"resource_class": "large", "cores": 64, "ram": 256},
+    "rack1-2": {"resource_class": "small", "cores": 16, "ram": 64},
+}
+_DEPLOYED = {"tiny": {"kernel": "http://192.0.2.1/kernel", "ramdisk": "http://192.0.2.1/ramdisk"}}
 _COMPONENTS = (
     {"type": "vNIC", "id": "eth0", "network": "red"},
     {"type": "Storage", "id": "data", "size": 1},
@@ -39,10 +45,11 @@ _LIMITS = {
 
 @pytest.fixture
 def fabric_site(tmp_path_factory: pytest.TempPathFactory) -> "Site":
-    """Make a site in memory: one host with two GPUs and eight VFs, two networks, a switch.
+    """Make a site in memory: one host with two GPUs and eight VFs, two networks, a switch, two nodes.
 
-    It has the image ``tiny``. A call is given up after two seconds, a guest that does not answer after
-    two more, an operation after twenty. Override it to have another site.
+    VMs and bare-metal nodes have the image ``tiny``. A call is given up after two seconds, a
+    guest that does not answer after two more, an operation after twenty. Override it to have another
+    site.
     """
     from fabric_direct.site.config import Site  # noqa: PLC0415 - see above
     from fabric_direct.site.drivers import driven_types  # noqa: PLC0415
@@ -58,7 +65,8 @@ def fabric_site(tmp_path_factory: pytest.TempPathFactory) -> "Site":
             "switches": {"sw1": {"ports": _PORTS}},
             "services": {"subnets": {"FABNetv4": {"block": "10.128.0.0/16", "prefix": 24}}},
             "limits": _LIMITS,
-            "fake": {"hosts": {"localhost": {"gpus": 2, "vfs": 8}}},
+            "ironic": {"images": _DEPLOYED},
+            "fake": {"hosts": {"localhost": {"gpus": 2, "vfs": 8}}, "nodes": _NODES},
         }
     )
 
@@ -139,5 +147,22 @@ def fabric_net() -> "Callable[..., FABNetv4]":
         name = f"net-{next(numbers)}"
         usual = {"id": name, "name": name, "interfaces": _INTERFACES}
         return FABNetv4.model_validate(usual | fields)
+
+    return make
+
+
+@pytest.fixture
+def fabric_metal() -> "Callable[..., BareMetalSliver]":
+    """Make a bare-metal sliver that any node fits, or with the fields that are given.
+
+    The ids are ``metal-1``, ``metal-2`` and so on.
+    """
+    from fabric_direct.model.bare_metal import BareMetalSliver  # noqa: PLC0415 - see above
+
+    numbers = count(1)
+
+    def make(**fields: Any) -> BareMetalSliver:
+        name = f"metal-{next(numbers)}"
+        return BareMetalSliver.model_validate({"id": name, "name": name, "image": "tiny"} | fields)
 
     return make

@@ -30,8 +30,8 @@ def test_the_examples_of_the_pages_pass(pytester: pytest.Pytester) -> None:
 
     result = pytester.runpytest_subprocess(*STRICT)
 
-    assert len(EXAMPLES) == 3
-    result.assert_outcomes(passed=7)
+    assert len(EXAMPLES) == 4
+    result.assert_outcomes(passed=9)
 
 
 def test_each_fixture_does_what_it_says(pytester: pytest.Pytester) -> None:
@@ -47,6 +47,14 @@ def test_each_fixture_does_what_it_says(pytester: pytest.Pytester) -> None:
             assert [outcome.error for outcome in made] == [None] * 3
             assert [sliver.id for sliver in wanted] == ["vm-1", "vm-2", "net-1"]
             assert fabric_fakes.servers.keys() == {"vm-1", "vm-2"}
+
+        def test_nodes_are_given_away(fabric_processor, fabric_fakes, fabric_metal):
+            wanted = [fabric_metal(), fabric_metal(resource_class="large"), fabric_metal()]
+            made = [fabric_processor.create(each).result() for each in wanted]
+            assert [outcome.status for outcome in made[:2]] == [Status.DONE] * 2, made
+            assert made[2].error.kind == "NoHost"
+            assert fabric_fakes.bare_metal["rack1-1"].sliver == "metal-2"
+            assert fabric_processor.delete(wanted[0]).result().ok
 
         def test_each_test_has_a_site_of_its_own(fabric_fakes, fabric_vm, tmp_path):
             assert not fabric_fakes.servers
@@ -70,7 +78,7 @@ def test_each_fixture_does_what_it_says(pytester: pytest.Pytester) -> None:
 
     result = pytester.runpytest_subprocess(*STRICT)
 
-    result.assert_outcomes(passed=5)
+    result.assert_outcomes(passed=6)
 
 
 def test_a_fault_that_no_call_meets_fails_its_test(pytester: pytest.Pytester) -> None:
