@@ -14,6 +14,7 @@ from fabric_direct.cli.options import Settings, pass_settings
 from fabric_direct.cli.tables import print_table, table_options
 from fabric_direct.errors import FabricDirectError
 
+_LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 _PAGE_LINK = re.compile(r"\[(\w+)\]\(\w+\.md\)")
 _COLUMNS = ("CLASS", "MEANING")
 _DOCUMENT_LINK = re.compile(r"\[([^]]+)\]\(\.\./([\w-]+\.md)[^)]*\)")
@@ -41,8 +42,8 @@ def page(name: str) -> str:
 
 
 def summary(name: str) -> str:
-    """Return the first paragraph of a page."""
-    return page(name).split("\n\n")[1]
+    """Return the first paragraph of a page, as text: no list has room for where it leads."""
+    return _LINK.sub(r"\1", page(name).split("\n\n")[1])
 
 
 def _class_name(text: str) -> str:

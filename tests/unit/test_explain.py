@@ -95,6 +95,10 @@ class TestTheCommand:
         assert sorted(named) == sorted(CLASSES)
         assert lines[1 + named.index("DeviceUnclean")].startswith("    DeviceUnclean  The device")
 
+    def test_lists_no_links_that_a_terminal_cannot_follow(self, run: Run) -> None:
+        for words in ([], ["-f", "csv"]):
+            assert "](" not in run("explain", *words).stdout
+
     def test_prints_the_page_of_a_class(self, run: Run) -> None:
         page = run("explain", "DeviceUnclean").stdout
         assert page.startswith("# DeviceUnclean\n")
