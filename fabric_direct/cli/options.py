@@ -158,6 +158,21 @@ def _names(context: click.Context) -> list[str]:
     return [*_names(context.parent), str(context.info_name)] if context.parent else []
 
 
+_ELSEWHERE = {
+    "apply": "create FILE, modify FILE",
+    "completion": "--help says how",
+    "destroy": "delete FILE_OR_ID",
+    "get": "probe ID, list",
+    "logs": "history",
+    "remove": "delete FILE_OR_ID",
+    "show": "probe ID",
+    "status": "probe ID, list",
+    "update": "modify FILE",
+    **{action: f"poa ID {action}" for action in ("console", "reboot", "rebuild", "start", "stop")},
+}
+"""What commands of other tools are here."""
+
+
 class RootCommand(click.Group):
     """The top-level command: it imports commands when they run, and prints errors.
 
@@ -212,7 +227,9 @@ class RootCommand(click.Group):
     def resolve_command(
         self, context: click.Context, words: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; name the one that was meant if it is mistyped."""
+        """Find the command; name the one that was meant if it is mistyped, or another tool's."""
+        if words[0] in _ELSEWHERE and not context.resilient_parsing:
+            context.fail(f"No such command {words[0]!r}. Here it is: {_ELSEWHERE[words[0]]}")
         close = [] if words[0] in self._lazy else get_close_matches(words[0], self._lazy, 1)
         if close and not context.resilient_parsing:
             context.fail(f"No such command {words[0]!r}. Did you mean {close[0]!r}?")

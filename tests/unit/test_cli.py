@@ -158,6 +158,17 @@ class TestHelp:
         assert f"Did you mean '{meant}'?" in result.stderr
 
     @pytest.mark.parametrize(
+        ("word", "meant"),
+        [("show", "probe ID"), ("stop", "poa ID stop"), ("completion", "--help says how")],
+    )
+    def test_a_command_of_another_tool_is_told_with_what_it_is_here(
+        self, run: Run, word: str, meant: str
+    ) -> None:
+        result = run(word, "vm1")
+        assert result.exit_code == 2
+        assert result.stderr.endswith(f"No such command '{word}'. Here it is: {meant}\n")
+
+    @pytest.mark.parametrize(
         "words", [["bogus"], ["create"], ["create", "--bogus", "x"], ["schema", "cloud"]]
     )
     def test_a_wrong_command_line_is_bad_input(self, run: Run, words: list[str]) -> None:
