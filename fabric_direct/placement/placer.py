@@ -111,12 +111,13 @@ class Placer:
         requests = self.requests([s for s in slivers if s.id not in there], view)
         hosts = view.depleted(self._claims.since(view.began), slivers)
         plan = self._place(requests, hosts, partial=partial)
-        staying = (
-            Assignment(request=s.id, chosen=Choice(host=there[s.id], cost=0))
-            for s in slivers
-            if s.id in there
+        stay = {s.id: there[s.id] for s in slivers if s.id in there}
+        staying = (Assignment(request=i, chosen=Choice(host=h, cost=0)) for i, h in stay.items())
+        told = (f"{i} is on {h} already: it stays there, at no cost" for i, h in stay.items())
+        assignments, warnings = (
+            (*plan.assignments, *staying),
+            (*plan.warnings, *view.warnings(), *told),
         )
-        assignments, warnings = (*plan.assignments, *staying), plan.warnings + view.warnings()
         return plan.model_copy(update={"assignments": assignments, "warnings": warnings})
 
     def explain(self, sliver: MachineSliver) -> Explanation:

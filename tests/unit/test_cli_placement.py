@@ -88,6 +88,17 @@ class TestPlace:
         assert "3 of 3 are placed" in result.stdout
         assert not any(servers(site).values())
 
+    def test_says_which_slivers_are_there_already(self, run: Run, tmp_path: Path) -> None:
+        file = tmp_path / "vm.yaml"
+        file.write_text(yaml.safe_dump(VM | {"components": [GPU]}))
+        made = run("create", str(file))
+        assert made.exit_code == 0, made.output
+
+        result = run("place", str(file), "--explain")
+
+        assert rows(result)["web"][:3] == ["web", "w2", "0"]
+        assert "warning: web is on w2 already: it stays there, at no cost" in result.stderr
+
     def test_takes_a_slivers_file_too(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / "vm.yaml").write_text(yaml.safe_dump(VM | {"components": [GPU]}))
 
