@@ -91,7 +91,7 @@ class ServiceContract(_Services):
 
         kinds = {thing.kind for thing in driver.stamped() if thing.sliver == service.id}
         assert kinds
-        assert kinds <= SERVICES.keys()
+        assert kinds <= SERVICES.keys(), "the kind of what is stamped is the type of its service"
         driver.remove(service.id)
         assert service.id not in {thing.sliver for thing in driver.stamped()}
 

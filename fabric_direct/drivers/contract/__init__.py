@@ -23,9 +23,9 @@ first use and keeps none across a fork. All methods guarantee:
 * Errors are those of :mod:`fabric_direct.errors`, with the native error as ``__cause__``.
 * ``timeout`` is in seconds, limits the wait for an event, and is passed by keyword.
 
-A method that changes nothing is marked with :func:`~fabric_direct.calls.reading.reads`. One with
+A protocol marks a method that changes nothing with :func:`~fabric_direct.calls.reading.reads`. One with
 :func:`~fabric_direct.calls.reading.reads_once` is asked once until its operation changes something, or
-waits.
+waits. A driver's own methods have no marks: those of the protocol count.
 """
 
 from fabric_direct.drivers.contract.adoption import (

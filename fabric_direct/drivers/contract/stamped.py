@@ -17,7 +17,8 @@ class Stamped:
     """Whose it is; empty if it does not say so in a form that can be read."""
     kind: str
     """``domain``, ``server``, ``disk``, ``NIC``, ``port``, ``floating IP``, ``volume``, ``network``,
-    ``router``, ``device``, or :data:`QUARANTINED`."""
+    ``router``, ``device``, or :data:`QUARANTINED`; of a network service, node or switch its
+    resource type, as ``L2Bridge``: a sweep deletes the sliver by it."""
     name: str
     """The same as long as the thing is the same."""
     addresses: tuple[str, ...] = ()
