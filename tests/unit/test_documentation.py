@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from fabric_direct import load_site, load_slivers
 from fabric_direct.cli import main
 from tests import shown_commands
 from tests.trust.clock import Clock
@@ -172,3 +173,13 @@ def test_the_files_that_a_page_names_are_there(page):
     }
     assert named
     assert not missing
+
+
+def test_the_site_of_the_resource_types_serves_each_of_them() -> None:
+    folder = ROOT / "examples/resources"
+    documents = [path for path in folder.glob("*.yaml") if path.name != "site.yaml"]
+    types = {sliver.type for path in documents for sliver in load_slivers(path)}
+
+    served = load_site(folder / "site.yaml").drivers.keys()
+
+    assert types - {"vNICPorts"} <= served  # these are of the VMs' driver
