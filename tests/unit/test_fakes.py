@@ -375,3 +375,22 @@ class TestAFaultThatIsMisspelled:
 def test_only_a_server_loses_devices(fakes: Substrate) -> None:
     with pytest.raises(ValueError, match="no server of 'sliver-1'"):
         fakes.lose_devices("sliver-1")
+
+
+def test_what_a_server_was_pinned_to_is_free_when_it_is_gone(
+    fakes: Substrate, fake_site: Site
+) -> None:
+    driver = drivers(fake_site)
+    assert driver.tuning
+    gone, other = ServerSpec(node(id="gone"), Image("tiny", "root")), node(id="other")
+    driver.compute.create(gone)
+    instance = fakes.servers["gone"].instance
+    driver.tuning.pin_cpus(instance, {0: 1})
+    driver.tuning.set_numa_nodes(instance, frozenset({1}))
+
+    driver.compute.delete("gone")
+
+    driver.compute.create(ServerSpec(other, Image("tiny", "root")))
+    assert driver.tuning.cpu_info(fakes.servers["other"].instance)["pinned"] == []
+    driver.compute.create(gone)
+    assert driver.tuning.numa_info(instance)["node_set"] == ""

@@ -94,7 +94,9 @@ class FakeCompute(Hears, Fake):
         """Forget the server; its devices are free again."""
         for plugged in self.substrate.plugged.pop(sliver_id, ()):
             self.substrate.own(plugged.host_address, None)
-        self.substrate.servers.pop(sliver_id, None)
+        if server := self.substrate.servers.pop(sliver_id, None):
+            self.substrate.pins.pop(server.instance, None)
+            self.substrate.nodes.pop(server.instance, None)
         self.substrate.pending.discard(sliver_id)
         self.substrate.domains.pop(sliver_id, None)
         for key in [k for k, p in self.substrate.plugs.items() if p.server == sliver_id]:
