@@ -32,8 +32,11 @@ from tests.trust.scenes import DRIVERS, forget, node
 
 _FIRST = 100
 """Lives after which nothing may grow: by then each pool has its threads, each cache its size."""
-_ALLOWED = {"objects": 100, "kib": 3072, "descriptors": 0, "threads": 2, "files": 0}
-"""What may come and go by itself; what each of 150 lives leaves exceeds it: an object, or 32 KiB."""
+_ALLOWED = {"objects": 100, "kib": 4096, "descriptors": 0, "threads": 2, "files": 0}
+"""What may come and go by itself; what each of 150 lives leaves exceeds it: an object, or 32 KiB.
+
+Freed memory that nobody uses differs by 3 MiB with how threads met: what 1,500 lives leave is 1 MiB.
+"""
 _IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
 
 
