@@ -75,7 +75,7 @@ def list_(
     can be listed.
     """
     with site_processor(settings) as processor:
-        if host is not None and not _is_node(processor, host) and not processor.in_cloud:
+        if host is not None and not (processor.in_cloud or _is_node(processor, host)):
             with named_by_arguments():
                 processor.site.host(host)
         servers, services = processor.slivers(), _services_of(processor, kinds)

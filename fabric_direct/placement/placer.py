@@ -114,10 +114,8 @@ class Placer:
         stay = {s.id: there[s.id] for s in slivers if s.id in there}
         staying = (Assignment(request=i, chosen=Choice(host=h, cost=0)) for i, h in stay.items())
         told = (f"{i} is on {h} already: it stays there, at no cost" for i, h in stay.items())
-        assignments, warnings = (
-            (*plan.assignments, *staying),
-            (*plan.warnings, *view.warnings(), *told),
-        )
+        assignments = (*plan.assignments, *staying)
+        warnings = (*plan.warnings, *view.warnings(), *told)
         return plan.model_copy(update={"assignments": assignments, "warnings": warnings})
 
     def explain(self, sliver: MachineSliver) -> Explanation:
