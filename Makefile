@@ -242,7 +242,7 @@ deb: system build ## a package of this Debian with all that runs, in dist/ (1 mi
 	command -v dpkg-shlibdeps >/dev/null || $(SUDO) apt-get install -q -y --no-install-recommends dpkg-dev
 	packaging/deb
 
-test-deb: deb ## the same installed, used, upgraded and removed in a root of this Debian (4 min)
+test-deb: deb ## the same installed, used, run by systemd, upgraded and removed in a root of this Debian (4 min)
 	$(SUDO) labs/debian/root $(CODENAME) $(BESIDE_DEB) /mnt/labs/debian/try-deb
 
 test-python: system ## the unit tests under each Python of VERSIONS, which is here or in a Debian (6 min)
