@@ -576,14 +576,15 @@ class HandlerProcessor:
         """Return the servers with this site's stamp on all hosts."""
         return self._hosts.devices.servers(self._probing())
 
-    def services(self, kind: str | None = None) -> SiteServices:
+    def services(self, *kinds: str) -> SiteServices:
         """Return the network services with this site's stamp.
 
         Types of services whose driver does not answer are named in the result.
 
-        :param kind: a resource type: only its driver is asked, and only its services are returned.
+        :param kinds: resource types: only their drivers are asked, and only their services are returned.
+            All if none is named.
         """
-        return self._queries.services(kind)
+        return self._queries.services(*kinds)
 
     def port_slivers(self) -> tuple[SitePorts, ...]:
         """Return the slivers that are ports in the servers of others, ``vNICPorts``, on all hosts.

@@ -78,7 +78,7 @@ def list_(
         if host is not None and not (processor.in_cloud or _is_node(processor, host)):
             with named_by_arguments():
                 processor.site.host(host)
-        servers, services = processor.slivers(), _services_of(processor, kinds)
+        servers, services = processor.slivers(), processor.services(*kinds)
         lacks = processor.lacking([s for s in servers if host in {None, s.host}])
         ports = processor.port_slivers()
     found = sorted((*_servers(servers, lacks), *_services(services), *map(_ports, ports)))
@@ -103,16 +103,6 @@ def list_(
 def _is_node(processor: "HandlerProcessor", host: str) -> bool:
     """Return whether it is a bare-metal node, which the column HOST shows, too."""
     return host not in processor.site.hosts and host in {n.name for n in processor.nodes()}
-
-
-def _services_of(processor: "HandlerProcessor", kinds: tuple[str, ...]) -> "SiteServices":
-    """Return the network services of these types; of all types if none is named."""
-    if not kinds:
-        return processor.services()
-    each = [processor.services(kind) for kind in dict.fromkeys(kinds)]
-    found = tuple(service for services in each for service in services.found)
-    silent = {name: error for services in each for name, error in services.silent.items()}
-    return type(each[0])(found, silent)
 
 
 def _warnings(lacks: "Lacks", services: "SiteServices") -> Iterator[str]:

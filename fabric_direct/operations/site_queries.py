@@ -43,11 +43,11 @@ class SiteQueries:
 
     # --- slivers
 
-    def services(self, kind: str | None = None) -> SiteServices:
-        """Return the network services with this site's stamp, all or those of a resource type."""
+    def services(self, *kinds: str) -> SiteServices:
+        """Return the network services with this site's stamp, all or those of resource types."""
         drivers = self.hosts.drivers
         some = drivers.within(drivers.some_host, self._probe())
-        return site_services(some, self.ids.booked, kind)
+        return site_services(some, self.ids.booked, kinds)
 
     def port_slivers(self) -> tuple[SitePorts, ...]:
         """Return the slivers that have ports and no server, on all hosts; VMs are so by the books.

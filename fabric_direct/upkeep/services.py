@@ -39,20 +39,21 @@ class SiteServices:
 
 
 def site_services(
-    drivers: HostDrivers, booked: Callable[[str], str], kind: str | None = None
+    drivers: HostDrivers, booked: Callable[[str], str], kinds: Collection[str] = ()
 ) -> SiteServices:
     """Return the network services that the drivers list.
 
     :param drivers: of any host: services are on none.
     :param booked: returns the type of a sliver by the books, or nothing. What is there may tell another
         one, once somebody has changed it.
-    :param kind: a resource type: only its driver is asked, and only its services are returned.
+    :param kinds: resource types: only their drivers are asked, and only their services are returned. All
+        if none is named.
     """
     serving: dict[int, list[str]] = {}
     for served, driver in drivers.services.items():
         serving.setdefault(id(driver), []).append(served)
-    asked = [kinds for kinds in serving.values() if kind is None or kind in kinds]
-    named = {", ".join(kinds): drivers.services[kinds[0]] for kinds in asked}
+    asked = [each for each in serving.values() if not kinds or not set(kinds).isdisjoint(each)]
+    named = {", ".join(each): drivers.services[each[0]] for each in asked}
     types = drivers.services.keys()
     answers = attempt_each(lambda name: tuple(_services(named[name], types, booked)), named)
     there = [
@@ -60,7 +61,7 @@ def site_services(
         for each in answers.values()
         if not isinstance(each, Exception)
         for service in each
-        if kind in {None, service.ref.type}
+        if not kinds or service.ref.type in kinds
     ]
     return SiteServices(
         tuple(sorted(there, key=lambda service: service.ref.id)),

@@ -708,6 +708,17 @@ class TestLooking:
         assert found.ref == self.REF
         assert done(processor.probe(found.ref).result()).observed
 
+    def test_a_list_of_several_types_asks_their_driver_once(
+        self, processor: HandlerProcessor, fakes: Substrate
+    ) -> None:
+        done(processor.create(bridge(port("i1", 100))).result())
+        fakes.calls.clear()
+
+        found = processor.services("L2Bridge", "FABNetv4").found
+
+        assert [each.ref for each in found] == [self.REF]
+        assert fakes.calls["service.stamped"] == 1
+
     def test_where_no_note_says_the_type_another_one_is_a_difference(
         self, processor: HandlerProcessor, site: Site
     ) -> None:
