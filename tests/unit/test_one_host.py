@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fabric_direct.drivers.fake import Substrate
-from fabric_direct.model import Finding, NodeSliver, Outcome
+from fabric_direct.model import Finding, Outcome
 from fabric_direct.processor import HandlerProcessor
 from tests.outcomes import done, made
 from tests.trust.scenes import node
@@ -14,10 +14,6 @@ NIC = {"type": "vNIC", "id": "nic1", "network": "red"}
 GPU = {"type": "GPU", "id": "gpu"}
 WAYS: list[dict[str, Any]] = [{}, {"host": "localhost"}, {"host": "auto"}]
 """How a sliver says where it is."""
-
-
-def named(*components: dict[str, Any], **where: Any) -> NodeSliver:
-    return node(*components, **where)
 
 
 def stamped_host(fakes: Substrate) -> str | None:
@@ -31,9 +27,9 @@ class TestHowTheHostIsSaid:
     def test_is_no_difference_to_a_creation(
         self, processor: HandlerProcessor, before: dict[str, Any], now: dict[str, Any]
     ) -> None:
-        done(processor.create(named(NIC, **before)).result())
+        done(processor.create(node(NIC, **before)).result())
 
-        again = done(processor.create(named(NIC, **now)).result())
+        again = done(processor.create(node(NIC, **now)).result())
 
         assert made(again) == set()
         assert again.observed
@@ -46,11 +42,11 @@ class TestHowTheHostIsSaid:
         before: dict[str, Any],
         now: dict[str, Any],
     ) -> None:
-        done(processor.create(named(NIC, **before)).result())
+        done(processor.create(node(NIC, **before)).result())
         was = stamped_host(fakes)
 
-        planned = done(processor.plan(named(NIC, **now)).result())
-        outcome = done(processor.modify(named(NIC, **now)).result())
+        planned = done(processor.plan(node(NIC, **now)).result())
+        outcome = done(processor.modify(node(NIC, **now)).result())
 
         assert {step.finding for step in planned.steps} == {Finding.ALREADY_SO}
         assert made(outcome) == set()
@@ -61,9 +57,9 @@ class TestHowTheHostIsSaid:
 def test_a_new_device_of_a_sliver_that_is_there_is_a_conflict_to_a_creation_and_said_once(
     processor: HandlerProcessor, now: dict[str, Any]
 ) -> None:
-    done(processor.create(named(NIC)).result())
+    done(processor.create(node(NIC)).result())
 
-    outcome: Outcome = processor.create(named(NIC, GPU, **now)).result()
+    outcome: Outcome = processor.create(node(NIC, GPU, **now)).result()
 
     assert outcome.error
     assert outcome.error.kind == "Conflict"

@@ -60,8 +60,9 @@ def _title(of: SliverTopology) -> str:
 def counts(networks: Sequence[Network]) -> tuple[int, int, str]:
     """Return how many services and networks there are, and how many machines in words."""
     machines = [network.type for network in networks if network.type in _MACHINES]
-    said = (number(machines.count(kind), noun) for kind, noun in _MACHINES.items())
-    told = listed(words for words in said if not words.startswith("0 "))
+    told = listed(
+        number(machines.count(kind), noun) for kind, noun in _MACHINES.items() if kind in machines
+    )
     services = len([network for network in networks if network.id]) - len(machines)
     return services, len(networks) - services - len(machines), told
 
