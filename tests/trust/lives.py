@@ -35,7 +35,8 @@ _FIRST = 100
 _ALLOWED = {"objects": 100, "kib": 4096, "descriptors": 0, "threads": 2, "files": 0}
 """What may come and go by itself; what each of 150 lives leaves exceeds it: an object, or 32 KiB.
 
-Freed memory that nobody uses differs by 3 MiB with how threads met: what 1,500 lives leave is 1 MiB.
+The first lives after those grow by up to 3 MiB of freed memory that is not given back, as threads meet
+by chance; the next 1,000 by 0.5 MiB.
 """
 _IMAGE = Path("/var/lib/fabric-direct/images/fabric-guest.qcow2")
 

@@ -99,7 +99,7 @@ def test_a_bare_metal_node_is_found_by_the_next_command(
     values |= {"drivers": {"BareMetal": "fake"}, "images": {}, "networks": {}, "hosts": {"w1": {}}}
     values |= {"guest": "fake", "ironic": {"images": {"debian-12": image}}}
     values["fake"] |= {"nodes": {"rack1": {}}}
-    values["limits"] |= {"call": 1}  # a call that waits for itself fails
+    values["limits"] |= {"call": 5}  # a call that waits for itself fails
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(values))
     metal = {"id": "m1", "type": "BareMetal", "name": "m1", "image": "debian-12"}
     (tmp_path / "metal.yaml").write_text(yaml.safe_dump(metal))
