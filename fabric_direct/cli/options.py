@@ -170,7 +170,7 @@ _ELSEWHERE = {
     "update": "modify FILE",
     **{action: f"poa ID {action}" for action in ("console", "reboot", "rebuild", "start", "stop")},
 }
-"""What commands of other tools are here."""
+"""What does here what a command of this name does elsewhere."""
 
 
 class RootCommand(click.Group):
