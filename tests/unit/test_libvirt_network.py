@@ -334,16 +334,26 @@ def test_what_libvirt_refuses_is_told_in_its_words(driver, api):
     assert refused.value.__cause__ is error
 
 
-@pytest.mark.parametrize(("times", "made"), [(2, True), (9, False)])
-def test_a_network_is_started_again_if_a_link_of_others_went_meanwhile(driver, api, times, made):
-    words = "internal error: … dnsmasq: failed to find list of interfaces: No such device"
+@pytest.mark.parametrize("made", [True, False])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "failed to find list of interfaces: No such device",
+        "failed to create listening socket for 10.20.1.1: Address already in use",
+    ],
+)
+def test_a_network_is_started_again_if_what_stops_dnsmasq_passes(
+    driver, api, monkeypatch, said, made
+):
+    monkeypatch.setattr(strategies, "_STARTED", 60 if made else 0)
+    words = f"internal error: … dnsmasq: {said}"
     error = libvirt.libvirtError(words)
     error.err = (1, libvirt.VIR_FROM_NETWORK, words)
-    api.calls.create.side_effect = [*[error] * times, None]
+    api.calls.create.side_effect = [*[error] * 2, None]
     if made:
         driver.create_port("s1", "nic1", "dhcp", ANY)
     else:
-        with pytest.raises(DriverError, match="failed to find list of interfaces"):
+        with pytest.raises(DriverError, match=said):
             driver.create_port("s1", "nic1", "dhcp", ANY)
     assert api.networks[0].active == made
 

@@ -14,12 +14,14 @@ start with the host, and are deleted with their last port, by their stamp alone,
 by then.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import NAMESPACE_URL, UUID, uuid5
 from xml.etree import ElementTree
 
 import libvirt
 
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.calls.read_cache import read
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
@@ -27,14 +29,15 @@ from fabric_direct.drivers.libvirt.networks import dnsmasq
 from fabric_direct.drivers.libvirt.networks.address_pools import Held
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.drivers.netlink import vlan
-from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, NotVerified
+from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs, NotVerified, TimedOut
 from fabric_direct.model.networks import FlatDhcpNetwork, FlatNetwork, SiteNetwork, VlanNetwork
 from fabric_direct.site.addresses import host_address, host_address6
 
-_LINK_WENT = "failed to find list of interfaces"
-"""What dnsmasq says at its start if a link of the machine goes while it lists them."""
-_STARTS = 5
-"""How often a network is started then."""
+_PASSES = ("failed to find list of interfaces", "Address already in use")
+"""What dnsmasq says at its start if a link of the machine goes while it lists them, and if the network's
+former dnsmasq has not ended yet."""
+_STARTED = 5.0
+"""Seconds within which a network is started again then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +161,20 @@ class FlatDhcp:
                 why=f"link {bridge} exists already and is not ours",
                 remedy="remove it, or give the network another bridge in site.yaml",
             )
-        for _ in range(_STARTS - 1):
+
+        def started() -> bool:
             try:
                 network.create()
             except libvirt.libvirtError as error:
-                if _LINK_WENT not in str(error):
+                if not any(words in str(error) for words in _PASSES):
                     raise
-            else:
-                return
-        network.create()
+                return False
+            return True
+
+        with suppress(TimedOut):
+            wait_until(f"network {self.source} to start", started, timeout=_STARTED)
+            return
+        network.create()  # or it says why not
 
     def _bridge_name(self) -> str:
         assert not isinstance(self._settings, FlatNetwork)  # noqa: S101 - see strategy()
