@@ -155,6 +155,8 @@ class OpenStackApi:
         self.extensions: frozenset[str] = frozenset()
         self.every: list[dict[str, Any]] = []
         """What the list of servers without a filter shows."""
+        self.max_limit = 1000
+        """How many of them a page has."""
         self.unfiltered = 0
         """How often it was asked for."""
         self.base = base
@@ -243,9 +245,9 @@ class OpenStackApi:
     def _called(self, request: PreparedRequest, path: str) -> tuple[int, dict[str, str], str]:
         method, (service, rest) = request.method or "", _split(path)
         sent = query(request) if method in {"GET", "HEAD", "DELETE"} else body(request)
-        if (method, service, rest, sent) == ("GET", "compute", "/servers", {}):
+        if (method, service, rest) == ("GET", "compute", "/servers") and sent.keys() <= {"marker"}:
             self.unfiltered += 1
-            return 200, {}, _text({"servers": self.every})
+            return 200, {}, _text(self.page(sent.get("marker")))
         self.calls.append((method, service, rest, sent))
         self.requests.append(request)
         if request.headers.get("X-Auth-Token") in self.refused:
@@ -254,6 +256,15 @@ class OpenStackApi:
         if callable(answer):
             status, answer = answer(request)
         return status, headers, _text(answer)
+
+    def page(self, marker: str | None) -> dict[str, Any]:
+        """Return what is on the page after a server, or the first page."""
+        after = [server.get("id") for server in self.every].index(marker) + 1 if marker else 0
+        shown = self.every[after : after + self.max_limit]
+        if after + len(shown) == len(self.every):
+            return {"servers": shown}
+        following = f"http://elsewhere.invalid/v2.1/servers?marker={shown[-1]['id']}"
+        return {"servers": shown, "servers_links": [{"rel": "next", "href": following}]}
 
     def _next(self, method: str, service: str, path: str) -> tuple[int, Answer, dict[str, str]]:
         known = self._answers.get((method, service, path))

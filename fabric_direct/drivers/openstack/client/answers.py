@@ -9,6 +9,7 @@ from functools import wraps
 from ipaddress import ip_address, ip_network
 from types import GeneratorType
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from openstack.baremetal.v1.allocation import Allocation
 from openstack.baremetal.v1.node import Node
@@ -121,6 +122,30 @@ class _Server(_Named):
     instance_name: str | None
     attached_volumes: list[_Identified] | None
     fault: _Fault | None
+
+
+class ListedServer(_Identified):
+    """A server in a list without details; one whose cell does not answer has a status and no name."""
+
+    name: str | None = None
+    status: str | None = None
+
+
+class _Link(Form):
+    rel: str
+    href: str
+
+
+class ServerNames(Form):
+    """A page of a list of servers without details."""
+
+    servers: list[ListedServer]
+    servers_links: list[_Link] = []
+
+    def following(self) -> str:
+        """Return the path of the next page, empty if this is the last."""
+        links = (urlsplit(link.href) for link in self.servers_links if link.rel == "next")
+        return next((f"/servers?{link.query}" for link in links), "")
 
 
 class _Event(Form):

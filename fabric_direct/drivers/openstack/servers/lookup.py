@@ -10,12 +10,13 @@ that cell. So nothing is concluded from an absence in one list. A second witness
   on one page (``max_limit``, 1000 by default).
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from openstack.compute.v2.server import Server as NovaServer
 
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.hidden_servers import (
+    every_server,
     no_answer,
     server_by_id,
     unknown_servers,
@@ -55,7 +56,7 @@ class ServerLookup:
         :raises Unreachable: if the list may lack some, because a cell does not answer.
         """
         found = self._tagged(site_tag(self.site))
-        every, listed = list(self._unfiltered()), {server.id for server in found}
+        every, listed = every_server(self.cloud), {server.id for server in found}
         if unknown := unknown_servers(every):
             raise no_answer(unknown)
         there = {server.id for server in every}
@@ -93,7 +94,7 @@ class ServerLookup:
 
     def _look_again(self, sliver_id: str, tag: str) -> list[NovaServer]:
         """Return the servers of a sliver, of which neither the list by tag nor the records tell."""
-        every = list(self._unfiltered())
+        every = every_server(self.cloud)
         others = {r.id for r in self.records.all() if r.sliver != sliver_id}
         if unknown := unknown_servers(every) - others:
             raise no_answer(unknown)
@@ -103,10 +104,6 @@ class ServerLookup:
 
     def _tagged(self, tag: str) -> list[NovaServer]:
         return sorted(self.cloud.compute.servers(details=True, tags=tag), key=age)
-
-    def _unfiltered(self) -> Iterable[NovaServer]:
-        """Ask for all servers of the project, by id and name: any parameter would be a filter."""
-        return self.cloud.compute.servers(details=False)
 
 
 def tagged_sliver(site: str, found: NovaServer) -> str:
