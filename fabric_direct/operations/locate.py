@@ -36,6 +36,8 @@ from fabric_direct.state.pending_looks import PendingLook
 
 _AT_ONCE = 32
 """Number of hosts that are asked in parallel."""
+_HEAD_START = 1.0
+"""Seconds that the host where a sliver was last has to answer before the others are asked, too."""
 
 
 class SliverPresence(Enum):
@@ -172,14 +174,14 @@ class SliverLocator:
     def holders(self, sliver: SliverRef) -> Holders:
         """Return the hosts that have anything of the sliver; a cloud is one host.
 
-        One that names its host is looked for there and where it was last, any other everywhere. Once the
-        sliver itself is found, no other answer is waited for.
+        One that names its host is looked for there and where it was last, any other everywhere, first
+        where it was last. Once the sliver itself is found, no other host is asked or waited for.
         """
         if self._drivers.cloud:
             return Holders((self._drivers.some_host,), {})
         answers: dict[str, Answer] = {}
         named = named_host(sliver)
-        for host, answer in self._ask(sliver, self.candidates(sliver)):
+        for host, answer in self._search(sliver, self.candidates(sliver)):
             answers[host] = answer
             if answer is SliverPresence.WHOLE and named in {None, host}:
                 break
@@ -208,7 +210,9 @@ class SliverLocator:
             some = self._drivers.some_host
             self._drivers.handler(some, sliver, self._deadline)  # refuses a type that is not served
             return iter([(some, SliverPresence.WHOLE)])
-        return self._ask(sliver, tuple(self._site.hosts), may_have)
+        answers: Answers = SimpleQueue()
+        self._ask(sliver, self._site.hosts, answers)
+        return _in_time(answers, self._site.hosts, may_have, self._site.limits.of_search)
 
     def may_have(self, sliver: SliverRef, pending: Iterable[PendingLook]) -> frozenset[str]:
         """Return the hosts that may have something of a sliver, as far as the books say.
@@ -226,17 +230,31 @@ class SliverLocator:
             look.host for look in open_ if look.found
         }
 
-    def _ask(
-        self, sliver: SliverRef, hosts: Collection[str], needed: Collection[str] | None = None
-    ) -> Iterator[tuple[str, Answer]]:
+    def _search(self, sliver: SliverRef, hosts: Collection[str]) -> Iterator[tuple[str, Answer]]:
+        """Yield what each host has of the sliver, first the one where it was last.
+
+        The others are asked when the next answer is wanted, or when the first one is late.
+        """
+        home = self._claims.home(sliver.id)
+        first = [host for host in hosts if host == home]
+        answers: Answers = SimpleQueue()
+        waiting = set(hosts)
+        if first:
+            self._ask(sliver, first, answers)
+            with suppress(Empty):
+                host, answer = answers.get(timeout=_HEAD_START)
+                waiting.remove(host)
+                yield host, answer
+        self._ask(sliver, [host for host in hosts if host != home], answers)
+        while waiting:
+            host, answer = answers.get()
+            waiting.remove(host)
+            yield host, answer
+
+    def _ask(self, sliver: SliverRef, hosts: Collection[str], answers: Answers) -> None:
+        """Ask hosts in threads of their own, which nobody has to wait for."""
         handlers = {h: self._drivers.handler(h, sliver, self._deadline) for h in hosts}
-
-        def look(host: str) -> SliverPresence:
-            return _presence(handlers[host], sliver)
-
-        answers = _asked(look, hosts)
-        patience = self._site.limits.of_search
-        return _answers(answers, hosts, hosts if needed is None else needed, patience)
+        _begin(lambda host: _presence(handlers[host], sliver), hosts, answers)
 
     def presence(self, sliver: SliverRef, host: str) -> SliverPresence:
         """Return what a host has of a sliver.
@@ -252,10 +270,8 @@ def _presence(handler: Handler, sliver: SliverRef) -> SliverPresence:
     return SliverPresence.PARTS if handler.leftovers(sliver) else SliverPresence.NOTHING
 
 
-def _asked(look: Callable[[str], SliverPresence], hosts: Collection[str]) -> Answers:
-    """Ask hosts in threads of their own, which nobody has to wait for; return where they answer."""
+def _begin(look: Callable[[str], SliverPresence], hosts: Collection[str], answers: Answers) -> None:
     todo: SimpleQueue[str] = SimpleQueue()
-    answers: Answers = SimpleQueue()
 
     def work() -> None:
         with suppress(Empty):
@@ -269,10 +285,9 @@ def _asked(look: Callable[[str], SliverPresence], hosts: Collection[str]) -> Ans
         Thread(
             target=copy_context().run, args=(work,), name="fabric-direct-search", daemon=True
         ).start()
-    return answers
 
 
-def _answers(
+def _in_time(
     answers: Answers, hosts: Collection[str], needed: Collection[str], patience: float
 ) -> Iterator[tuple[str, Answer]]:
     """Yield each answer as it comes: those that are needed, and the others that come in time."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,44 @@ def leave_volume(things: Substrate, other: Substrate) -> None:
     """Let a host have a volume of the sliver which is on another one."""
     key = ("sliver-1", "data")
     things.volumes[key] = other.volumes[key]
+
+
+class TestLookedForByItsId:
+    """It is looked for where it was last, and elsewhere if it is not there."""
+
+    def test_where_it_was_last_is_asked_alone(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1"))))
+        before = w2.calls.copy()
+
+        for _ in range(3):
+            done(soon(processor.probe(vm().ref())))
+
+        assert w2.calls == before
+
+    def test_one_that_was_moved_is_found_where_it_is(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1", components=()))))
+        w2.servers["sliver-1"] = replace(w1.servers.pop("sliver-1"), host="w2")
+
+        observed = done(soon(processor.probe(vm().ref()))).observed
+
+        assert observed
+        assert observed.host == "w2"
+
+    def test_also_while_its_former_host_hangs(
+        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+    ) -> None:
+        done(soon(processor.create(vm(host="w1", components=()))))
+        w2.servers["sliver-1"] = replace(w1.servers.pop("sliver-1"), host="w2")
+        w1.hang()
+
+        observed = done(soon(processor.probe(vm().ref()))).observed
+
+        assert observed
+        assert observed.host == "w2"
 
 
 class TestWhileAnotherHostHangs:
