@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from requests import PreparedRequest
@@ -36,18 +37,20 @@ class StandIn(StatefulCloud):
 
     def __init__(self, directory: Path) -> None:
         self.counts: Counter[str] = Counter()
-        self.connections = 0
+        self.connections, self.open = 0, 0
         self._due: list[tuple[float, Callable[[], object]]] = []
         self._server = _Server(self)
         super().__init__(directory, f"http://127.0.0.1:{self._server.server_port}")
         subnets = self.things["subnets"].values()
         next(s for s in subnets if s["cidr"] == "10.30.0.0/24")["cidr"] = "10.32.0.0/16"
 
-    def run(self) -> None:
-        """Serve until standard input ends."""
+    @contextmanager
+    def serving(self) -> "Iterator[StandIn]":
+        """Serve in the block."""
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        print(self.base, flush=True)  # noqa: T201
-        sys.stdin.read()
+        yield self
+        self._server.shutdown()
+        self._server.server_close()
 
     def serve(self, request: PreparedRequest) -> tuple[int, dict[str, str], str]:
         """Answer a request after its latency."""
@@ -78,4 +81,6 @@ class StandIn(StatefulCloud):
 
 
 if __name__ == "__main__":
-    StandIn(Path(sys.argv[1])).run()
+    with StandIn(Path(sys.argv[1])).serving() as standing_in:
+        print(standing_in.base, flush=True)  # noqa: T201
+        sys.stdin.read()

@@ -35,7 +35,16 @@ machine is emulated beside it.""",
         "about": """\
 Servers with a port and a floating IP on a stand-in for OpenStack. Its latencies are chosen, not measured
 on a cloud: 0.25 to 0.7 s for a change, 50 ms for a read, 2 s for a server.
-The ideal is the longest chain of requests of one sliver, in 100 threads.""",
+The ideal is the longest chain of requests of one sliver, in 100 threads. A process has one processor for
+all of its threads, and most of what a sliver takes of it is openstacksdk's: who makes more than a few
+slivers a second has [conductors](conductors.md) make them.""",
+    },
+    "hosts": {
+        "title": "Many hosts",
+        "command": "make bench-hosts",
+        "about": """\
+VMs with a NIC each, on fakes whose calls take 50 ms. A list and a drift ask each host the same few
+questions, 32 hosts at a time, as the bare listings do; what names one sliver asks one host.""",
     },
     "worker": {
         "title": "Devices on a worker",

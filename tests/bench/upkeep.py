@@ -62,12 +62,12 @@ def _drift(site: Site, processor: HandlerProcessor, delay: float) -> None:
     drift = processor.drift()
     assert (drift.drifts, len(drift.servers)) == ((), SLIVERS)
     with ThreadPoolExecutor(len(HOSTS)) as pool:
-        value = ratio(processor.drift, lambda: list(pool.map(_bare, drivers)), rounds=51)
+        value = ratio(processor.drift, lambda: list(pool.map(bare_listing, drivers)), rounds=51)
     what = f"drift of {SLIVERS} slivers on {len(HOSTS)} hosts, to bare listings of {delay * 1000:.0f} ms"
     line(what, value, "times", "<= 2", value <= 2)
 
 
-def _bare(drivers: HostDrivers) -> None:
+def bare_listing(drivers: HostDrivers) -> None:
     """Ask a host for its servers, its ports, and what each driver says of its devices."""
     drivers.compute.servers()
     drivers.network.all_ports()
