@@ -33,15 +33,16 @@ def test_there_may_be_none(api: OpenStackApi) -> None:
     assert read(api) == []
 
 
-def test_pages_that_repeat_themselves_end(
-    api: OpenStackApi, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("servers", [[{"id": "i1"}], []], ids=["the same again", "empty"])
+def test_pages_that_do_not_end_are_an_error(
+    api: OpenStackApi, monkeypatch: pytest.MonkeyPatch, servers: list[dict[str, Any]]
 ) -> None:
-    """An API that answers each marker with the same page would be asked for ever."""
+    """What would follow is not known: an absence from what was read says nothing."""
     following = {"rel": "next", "href": "/servers?marker=i1"}
-    same = {"servers": [{"id": "i1"}], "servers_links": [following]}
-    monkeypatch.setattr(api, "page", lambda _: same)
+    monkeypatch.setattr(api, "page", lambda _: {"servers": servers, "servers_links": [following]})
 
-    assert [server.id for server in read(api)] == ["i1"]
+    with pytest.raises(DriverError, match="the cloud's answer is invalid: list of servers"):
+        read(api)
 
 
 def test_those_of_a_cell_that_does_not_answer_are_told_apart(api: OpenStackApi) -> None:

@@ -23,7 +23,7 @@ from fabric_direct.drivers.openstack.client.answers import (
     read,
 )
 from fabric_direct.drivers.openstack.client.errors import if_there
-from fabric_direct.errors import Unreachable
+from fabric_direct.errors import DriverError, Unreachable
 
 _SHOWN = 3
 
@@ -33,6 +33,9 @@ def every_server(cloud: Connection) -> list[ListedServer]:
 
     They are read without openstacksdk's resources: one takes 0.7 ms to make, and a project has
     thousands.
+
+    :raises DriverError: if an answer has another form, or its pages do not end: nothing is concluded
+        from a part.
     """
     newest = maximum_supported_microversion(cloud.compute, ShownServer._max_microversion)
     found: dict[str, ListedServer] = {}
@@ -43,8 +46,12 @@ def every_server(cloud: Connection) -> list[ListedServer]:
         page = read(ServerNames, response.json(), "list of servers")
         new = {server.id: server for server in page.servers if server.id not in found}
         found |= new
-        # A page that brings nothing new has no next one: otherwise this might never end.
-        path = page.following() if new else ""
+        path = page.following()
+        if path and not new:
+            said = "the cloud's answer is invalid: list of servers"
+            raise DriverError(
+                said, why="servers_links: there is a next page after one with nothing new"
+            )
     return list(found.values())
 
 
