@@ -174,14 +174,16 @@ class SliverLocator:
     def holders(self, sliver: SliverRef) -> Holders:
         """Return the hosts that have anything of the sliver; a cloud is one host.
 
-        One that names its host is looked for there and where it was last, any other everywhere, first
-        where it was last. Once the sliver itself is found, no other host is asked or waited for.
+        One that names its host is looked for there and where it was last. Any other is looked for where
+        it was last, then everywhere. Once the sliver itself is found, no other host is asked or waited
+        for.
         """
         if self._drivers.cloud:
             return Holders((self._drivers.some_host,), {})
         answers: dict[str, Answer] = {}
         named = named_host(sliver)
-        for host, answer in self._search(sliver, self.candidates(sliver)):
+        home = None if named else self._claims.home(sliver.id)
+        for host, answer in self._search(sliver, self.candidates(sliver), home):
             answers[host] = answer
             if answer is SliverPresence.WHOLE and named in {None, host}:
                 break
@@ -230,12 +232,14 @@ class SliverLocator:
             look.host for look in open_ if look.found
         }
 
-    def _search(self, sliver: SliverRef, hosts: Collection[str]) -> Iterator[tuple[str, Answer]]:
-        """Yield what each host has of the sliver, first the one where it was last.
+    def _search(
+        self, sliver: SliverRef, hosts: Collection[str], home: str | None
+    ) -> Iterator[tuple[str, Answer]]:
+        """Yield what each host has of the sliver.
 
-        The others are asked when the next answer is wanted, or when the first one is late.
+        :param home: the host to ask first; the others are asked when the next answer is wanted, or when
+            this one is late.
         """
-        home = self._claims.home(sliver.id)
         first = [host for host in hosts if host == home]
         answers: Answers = SimpleQueue()
         waiting = set(hosts)

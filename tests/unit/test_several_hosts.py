@@ -13,6 +13,7 @@ from fabric_direct.doctor.files import check_journal
 from fabric_direct.drivers.fake import Substrate, substrate
 from fabric_direct.errors import DriverError
 from fabric_direct.model import NodeSliver, Operation, Outcome, SliverRef, Status
+from fabric_direct.operations import locate
 from fabric_direct.operations.locate import SliverLocator
 from fabric_direct.placement.claims import Claims
 from fabric_direct.processor import HandlerProcessor
@@ -103,8 +104,13 @@ class TestLookedForByItsId:
     """It is looked for where it was last, and elsewhere if it is not there."""
 
     def test_where_it_was_last_is_asked_alone(
-        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+        self,
+        processor: HandlerProcessor,
+        w2: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr(locate, "_HEAD_START", ENOUGH)
         done(soon(processor.create(vm(host="w1"))))
         before = w2.calls.copy()
 
@@ -125,8 +131,14 @@ class TestLookedForByItsId:
         assert observed.host == "w2"
 
     def test_also_while_its_former_host_hangs(
-        self, processor: HandlerProcessor, w1: Substrate, w2: Substrate, vm: MakeVm
+        self,
+        processor: HandlerProcessor,
+        w1: Substrate,
+        w2: Substrate,
+        vm: MakeVm,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr(locate, "_HEAD_START", 0.01)
         done(soon(processor.create(vm(host="w1", components=()))))
         w2.servers["sliver-1"] = replace(w1.servers.pop("sliver-1"), host="w2")
         w1.hang()
