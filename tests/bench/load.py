@@ -7,31 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fabric_direct.drivers.fake import substrate
-from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from tests.bench.fakes import fake_site, node
 from tests.bench.measure import line
 
 SLIVERS, THREADS, DELAY = 200, 32, 0.05
-FAKE = dict.fromkeys(
-    ("VM", "vNIC", "Storage", "GPU", "SmartNIC", "SharedNIC", "FPGA", "NVME"), "fake"
-)
+VOLUME = {"type": "Storage", "id": "data", "size": 1}
 
 
 def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as folder:
-        site = Site.model_validate(
-            {
-                "site": "BENCH",
-                "state_dir": Path(folder),
-                "drivers": FAKE,
-                "guest": "fake",
-                "images": {"tiny": {}},
-                "fake": {"delay": DELAY, "hosts": {"localhost": {"cores": SLIVERS}}},
-                "networks": {"net": {"strategy": "flat_dhcp", "subnet": "10.20.0.0/16"}},
-            }
-        )
+        fakes = {"delay": DELAY, "hosts": {"localhost": {"cores": SLIVERS}}}
+        site = fake_site(Path(folder), guest="fake", fake=fakes)
         seconds = _create_all(site)
         calls = sum(substrate(site, "localhost").calls.values())
     ideal = _bare(calls // SLIVERS)
@@ -46,7 +35,7 @@ def main() -> None:
 
 
 def _create_all(site: Site) -> float:
-    slivers = [_sliver(number) for number in range(SLIVERS)]
+    slivers = [node(number, VOLUME) for number in range(SLIVERS)]
     with HandlerProcessor(site, workers=THREADS, step_workers=THREADS) as processor:
         began = time.perf_counter()
         outcomes = [future.result() for future in [processor.create(s) for s in slivers]]
@@ -66,18 +55,3 @@ def _bare(calls: int) -> float:
         began = time.perf_counter()
         list(pool.map(sliver, range(SLIVERS)))
         return time.perf_counter() - began
-
-
-def _sliver(number: int) -> NodeSliver:
-    return NodeSliver.model_validate(
-        {
-            "id": f"s{number}",
-            "name": "node",
-            "image": "tiny",
-            "capacities": {"core": 1, "ram": 1, "disk": 1},
-            "components": [
-                {"type": "vNIC", "id": "nic1", "network": "net"},
-                {"type": "Storage", "id": "data", "size": 1},
-            ],
-        }
-    )

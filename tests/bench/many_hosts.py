@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fabric_direct.drivers.fake import substrate
 from fabric_direct.handlers import registry
-from fabric_direct.model import NodeSliver, SliverRef
+from fabric_direct.model import SliverRef
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
-from tests.bench.load import FAKE
+from tests.bench.fakes import fake_site, node
 from tests.bench.measure import keep, line, ratio
 from tests.bench.upkeep import bare_listing
 
@@ -46,12 +46,12 @@ def main() -> None:
 
 def _create(site: Site, processor: HandlerProcessor) -> None:
     busy = time.process_time()
-    futures = [processor.create(_sliver(number)) for number in range(SLIVERS)]
+    futures = [processor.create(node(n, host=HOSTS[n % len(HOSTS)])) for n in range(SLIVERS)]
     assert all(future.result().ok for future in futures)
     busy = (time.process_time() - busy) / SLIVERS * 1000
-    what = f"{SLIVERS:,} creates on {len(HOSTS)} hosts: processor time of a sliver"
-    line(what, busy, "ms", "-", True)
-    line("the same, calls of a sliver", _calls(site) / SLIVERS, "", "-", True)
+    what = f"{SLIVERS:,} creates on {len(HOSTS)} hosts"
+    line(f"{what}: processor time of a sliver", busy, "ms", "-", True)
+    line(f"{what}: calls of a sliver", _calls(site) / SLIVERS, "", "-", True)
 
 
 def _ask(site: Site, processor: HandlerProcessor) -> None:
@@ -83,30 +83,10 @@ def _calls(site: Site) -> int:
 
 
 def _site(folder: Path) -> Site:
-    return Site.model_validate(
-        {
-            "site": "BENCH",
-            "state_dir": folder,
-            "drivers": FAKE,
-            "guest": "none",
-            "images": {"tiny": {}},
-            "fake": {"hosts": {host: {"cores": SLIVERS} for host in HOSTS}},
-            "hosts": {host: {} for host in HOSTS},
-            "networks": {"net": {"strategy": "flat_dhcp", "subnet": "10.20.0.0/16"}},
-        }
-    )
-
-
-def _sliver(number: int) -> NodeSliver:
-    return NodeSliver.model_validate(
-        {
-            "id": f"s{number}",
-            "name": "node",
-            "host": HOSTS[number % len(HOSTS)],
-            "image": "tiny",
-            "capacities": {"core": 1, "ram": 1, "disk": 1},
-            "components": [{"type": "vNIC", "id": "nic", "network": "net"}],
-        }
+    return fake_site(
+        folder,
+        fake={"hosts": {host: {"cores": SLIVERS} for host in HOSTS}},
+        hosts={host: {} for host in HOSTS},
     )
 
 

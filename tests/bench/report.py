@@ -36,8 +36,8 @@ machine is emulated beside it.""",
 Servers with a port and a floating IP on a stand-in for OpenStack. Its latencies are chosen, not measured
 on a cloud: 0.25 to 0.7 s for a change, 50 ms for a read, 2 s for a server.
 The ideal is the longest chain of requests of one sliver, in 100 threads. A process has one processor for
-all of its threads, and most of what a sliver takes of it is openstacksdk's: who makes more than a few
-slivers a second has [conductors](conductors.md) make them.""",
+all of its threads, and half of what a sliver takes of it is the making of openstacksdk's resources: who
+makes more than a few slivers a second has [conductors](conductors.md) make them.""",
     },
     "hosts": {
         "title": "Many hosts",

@@ -101,7 +101,7 @@ def _live(processor: HandlerProcessor, cloud: Cloud, number: int, *, told: bool 
         assert not bad, bad[:3]
         if told:
             _tell(what, number, seconds, ideal, cloud.requests())
-            line("the same, processor time of a sliver", busy / number * 1000, "ms", "-", True)
+            line(f"processor time of a {what}, of {number}", busy / number * 1000, "ms", "-", True)
 
 
 def _tell(what: str, number: int, seconds: float, ideal: float, asked: dict[str, int]) -> None:

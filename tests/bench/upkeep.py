@@ -27,7 +27,7 @@ from fabric_direct.model import NodeSliver, SliverRef
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
 from fabric_direct.state.repair_history import Note
-from tests.bench.load import FAKE
+from tests.bench.fakes import fake_site, node
 from tests.bench.measure import line, median_seconds, ratio
 
 SLIVERS, HOSTS = 200, tuple(f"w{number}" for number in range(10))
@@ -142,18 +142,11 @@ def _listening() -> Iterator[None]:
 
 
 def _site(folder: Path) -> Site:
-    return Site.model_validate(
-        {
-            "site": "BENCH",
-            "state_dir": folder,
-            "drivers": FAKE,
-            "guest": "none",
-            "watch": {"enabled": True, "per_site": SLIVERS},
-            "images": {"tiny": {}},
-            "fake": {"hosts": {host: {"vfs": SLIVERS // len(HOSTS)} for host in HOSTS}},
-            "hosts": {host: {"devices": [VFS]} for host in HOSTS},
-            "networks": {"net": {"strategy": "flat_dhcp", "subnet": "10.20.0.0/16"}},
-        }
+    return fake_site(
+        folder,
+        watch={"enabled": True, "per_site": SLIVERS},
+        fake={"hosts": {host: {"vfs": SLIVERS // len(HOSTS)} for host in HOSTS}},
+        hosts={host: {"devices": [VFS]} for host in HOSTS},
     )
 
 
@@ -161,19 +154,7 @@ def _sliver(site: Site, number: int) -> NodeSliver:
     host, nth = HOSTS[number % len(HOSTS)], number // len(HOSTS)
     _pf, *vfs = sorted(substrate(site, host).devices)
     vf = str(vfs[nth])
-    return NodeSliver.model_validate(
-        {
-            "id": f"s{number}",
-            "name": "node",
-            "host": host,
-            "image": "tiny",
-            "capacities": {"core": 1, "ram": 1, "disk": 1},
-            "components": [
-                {"type": "vNIC", "id": "nic", "network": "net"},
-                {"type": "SharedNIC", "id": "vf", "bdf": [vf]},
-            ],
-        }
-    )
+    return node(number, {"type": "SharedNIC", "id": "vf", "bdf": [vf]}, host=host)
 
 
 if __name__ == "__main__":

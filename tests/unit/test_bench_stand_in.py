@@ -15,6 +15,7 @@ def test_a_sliver_lives_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cloud_stand_in, "LATENCY", {})
     monkeypatch.setattr(cloud_stand_in, "READ", 0.0)
     monkeypatch.setattr(cloud_stand_in, "TAKES", 0.0)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with StandIn(tmp_path).serving() as stand_in:
         cloud = Cloud(stand_in.base, tmp_path)
         with HandlerProcessor(cloud.site()) as processor:
