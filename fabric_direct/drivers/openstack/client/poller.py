@@ -24,8 +24,8 @@ from fabric_direct.errors import Denied, DriverError, NotFound, TimedOut, Unsupp
 Kind = Literal["server", "volume", "port", "node"]
 T = TypeVar("T")
 
-# Seconds between two polls: a tenth of the youngest waiter's time, at least three times the last poll's.
-_SHORTEST, _LONGEST, _AGE_SHARE, _TOOK_TIMES = 0.2, 2.0, 0.1, 3.0
+# Seconds between two polls: a tenth of the youngest waiter's time, at least what the last poll took.
+_SHORTEST, _LONGEST, _AGE_SHARE = 0.2, 2.0, 0.1
 # Longest pause between two polls in seconds, however slow the API is.
 _PATIENCE = 10.0
 # What to read again after waiting; networks and floating IPs do not change by themselves.
@@ -166,7 +166,7 @@ class _Watch:
         if not since:
             return 0.0
         by_age = _AGE_SHARE * (time.monotonic() - max(since))
-        return max(min(_PATIENCE, _TOOK_TIMES * took), min(_LONGEST, max(_SHORTEST, by_age)))
+        return max(min(_PATIENCE, took), min(_LONGEST, max(_SHORTEST, by_age)))
 
 
 # Guards the watches and their waiters; notified when a waiter comes or goes.
