@@ -28,6 +28,8 @@ from tests.unit.openstack_api import LoopbackCloud, OpenStackApi, hurry, neutron
 SERVERS = ("GET", "compute", "/servers/detail", {})
 PORTS = ("GET", "network", "/ports", {})
 ADDRESSES = ("GET", "network", "/floatingips", {})
+POLICIES = ("GET", "network", "/qos/policies", {})
+ALL = [SERVERS, PORTS, ADDRESSES, POLICIES]
 
 
 @pytest.fixture
@@ -350,11 +352,14 @@ class TestReadCache:
         api.answer("GET", "compute", "/servers/detail", {"servers": []})
         api.answer("GET", "network", "/ports", {"ports": []})
         api.answer("GET", "network", "/floatingips", {"floatingips": []})
+        api.answer("GET", "network", "/qos/policies", {"policies": []})
         api.answer("POST", "network", "/ports", {"port": neutron_port()}, status=201)
         api.answer("POST", "compute", "/servers", {"server": {"id": "s"}}, status=202)
         api.answer("POST", "compute", "/servers/s/action", status=202)
         api.answer("PUT", "network", "/ports/p", {"port": neutron_port()})
-        api.answer("DELETE", "network", "/ports/p", status=204)
+        for kind in ("ports", "floatingips", "qos/policies", "networks"):
+            api.answer("DELETE", "network", f"/{kind}/p", status=204)
+        api.answer("DELETE", "compute", "/servers/s", status=204)
         return cloud(api.settings)
 
     @staticmethod
@@ -362,13 +367,14 @@ class TestReadCache:
         list(connection.compute.servers())
         list(connection.network.ports())
         list(connection.network.ips())
+        list(connection.network.qos_policies())
 
     def test_answers_what_was_read_before(self, api: OpenStackApi, connection: Connection) -> None:
         with ReadCache().active():
             self.look(connection)
             self.look(connection)
 
-        assert api.calls == [SERVERS, PORTS, ADDRESSES]
+        assert api.calls == ALL
 
     def test_answers_the_same_as_the_api(self, api: OpenStackApi) -> None:
         address = {"subnet_id": "s", "ip_address": "10.0.0.2"}
@@ -455,13 +461,27 @@ class TestReadCache:
         [
             (lambda c: c.network.create_port(), [PORTS]),
             (lambda c: c.compute.create_server(), [SERVERS]),
-            (lambda c: c.network.update_port("p", name="n"), [SERVERS, PORTS, ADDRESSES]),
-            (lambda c: c.network.delete_port("p"), [SERVERS, PORTS, ADDRESSES]),
-            (lambda c: c.compute.start_server("s"), [SERVERS, PORTS, ADDRESSES]),
+            (lambda c: c.network.delete_ip("p"), [ADDRESSES]),
+            (lambda c: c.network.delete_port("p"), [PORTS, ADDRESSES]),
+            (lambda c: c.network.delete_qos_policy("p"), [POLICIES]),
+            (lambda c: c.compute.delete_server("s"), [SERVERS, PORTS, ADDRESSES]),
+            (lambda c: c.network.delete_network("p"), ALL),
+            (lambda c: c.network.update_port("p", name="n"), ALL),
+            (lambda c: c.compute.start_server("s"), ALL),
         ],
-        ids=["a port made", "a server made", "a port changed", "a port deleted", "an action"],
+        ids=[
+            "a port made",
+            "a server made",
+            "a floating IP deleted",
+            "a port deleted, which lets go of its floating IP",
+            "a policy deleted",
+            "a server deleted, with ports and volumes that are its own",
+            "a network deleted",
+            "a port changed",
+            "an action",
+        ],
     )
-    def test_what_is_made_ends_what_is_known_of_its_kind_and_every_other_change_ends_all(
+    def test_what_is_made_or_deleted_ends_what_it_affects_and_every_other_change_ends_all(
         self,
         api: OpenStackApi,
         connection: Connection,
@@ -494,7 +514,7 @@ class TestReadCache:
             api.calls.clear()
             self.look(connection)
 
-        assert api.calls == [SERVERS, PORTS, ADDRESSES]
+        assert api.calls == [PORTS, ADDRESSES]
 
     def test_a_login_changes_nothing(self, api: OpenStackApi, connection: Connection) -> None:
         with ReadCache().active():
@@ -658,6 +678,7 @@ class TestAQuestionOfSeveralRequests:
         ("http://c/v2.0/floatingips?description=ports", "floatingips"),
         ("http://c/volume/v3/0123/volumes/detail", "volumes"),
         ("http://c/v2/images?name=servers", "images"),
+        ("http://c/v2.0/qos/policies/1/bandwidth_limit_rules", "policies"),
         ("http://c/v2.1/os-keypairs", ""),
         ("http://c/v2.1/", ""),
     ],

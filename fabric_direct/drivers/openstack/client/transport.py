@@ -5,7 +5,7 @@ method              tries                    with a read cache
 ==================  =======================  ======================================================
 GET                 at most 4, all begun     answered from the cache if it was asked before
 HEAD                within the limit         passed
-DELETE                                       invalidates the cache
+DELETE                                       invalidates what it affects, or the cache
 POST, PUT, PATCH    1                        a POST that creates one thing invalidates its kind,
                                              every other write invalidates the cache
 POST that reads     as GET                   passed
@@ -55,6 +55,7 @@ COLLECTIONS = frozenset(
         "servers",
         "ports",
         "floatingips",
+        "policies",
         "networks",
         "subnets",
         "routers",
@@ -63,6 +64,14 @@ COLLECTIONS = frozenset(
         "images",
     }
 )
+# What changes with a thing that is deleted; all, if its kind is not here. With a server go the ports and
+# volumes that Nova made for it; it lets go of the others.
+_DELETED_WITH = {
+    "floatingips": ("floatingips",),
+    "policies": ("policies",),
+    "ports": ("ports", "floatingips"),
+    "servers": ("servers", "ports", "floatingips", "volumes", ""),
+}
 # POSTs that change nothing in the cloud and may be repeated: the one for a token, and Nova's way of
 # reading a console.
 LOGIN = "/auth/tokens"
@@ -115,6 +124,12 @@ def shared(key: Hashable, question: Callable[[], T], about: str) -> T:
     if reads is None or _past.get():
         return question()
     return reads.get(key, question, about)
+
+
+def server_deleted() -> None:
+    """Invalidate what changes with a server: it is gone now, some time after the request."""
+    if reads := current():
+        _forget(reads, _DELETED_WITH["servers"])
 
 
 def learn(key: Hashable, answer: object, about: str) -> None:
@@ -221,12 +236,11 @@ class Transport(TCPKeepAliveAdapter):
         return response
 
     def _change(self, reads: ReadCache, request: PreparedRequest, how: dict[str, Any]) -> Response:
-        about = _created(request)
-        reads.invalidate(about)
+        _forget(reads, _affected(request))
         try:
             return self._send(request, how)
         finally:
-            reads.invalidate(about)
+            _forget(reads, _affected(request))
 
     def _send(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
         try:
@@ -332,10 +346,17 @@ def topic(request: PreparedRequest) -> str:
     return next((part for part in _path(request).split("/") if part in COLLECTIONS), "")
 
 
-def _created(request: PreparedRequest) -> str | None:
-    """Return the collection in which a request makes one thing, or None if it does not."""
-    last = _path(request).rsplit("/", 1)[-1]
-    return last if request.method == "POST" and last in COLLECTIONS else None
+def _affected(request: PreparedRequest) -> tuple[str, ...] | None:
+    """Return the collections of which a request changes something, or None if it may be of all."""
+    *_, kind, last = ("", *_path(request).split("/"))
+    if request.method == "POST":
+        return (last,) if last in COLLECTIONS else None
+    return _DELETED_WITH.get(kind) if request.method == "DELETE" else None
+
+
+def _forget(reads: ReadCache, collections: tuple[str, ...] | None) -> None:
+    for about in (None,) if collections is None else collections:
+        reads.invalidate(about)
 
 
 def _reads(request: PreparedRequest) -> bool:
