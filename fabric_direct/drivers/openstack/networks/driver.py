@@ -50,6 +50,7 @@ from fabric_direct.drivers.openstack.networks.port_records import (
     port_name,
     port_of,
     ports_of,
+    record_of,
     records_of,
     stamped_of,
 )
@@ -389,8 +390,7 @@ class OpenStackNetwork(CloudDriver):
         :raises Unreachable: if a server has it whose cell does not answer.
         """
         with self.translated(f"delete port {sliver_id}-{component}"):
-            with uncached():
-                record = find_record(self._networks, sliver_id, component)
+            record = find_record(self._networks, sliver_id, component)
             if record is None:
                 # The request for its network may have taken effect, unlike that for the port.
                 self.remove_unused()
@@ -411,6 +411,16 @@ class OpenStackNetwork(CloudDriver):
         return None
 
     def _delete(self, record: PortRecord) -> None:
+        """Delete all of the record, and what the lists that it is of may have left out."""
+        for _ in range(2):
+            self._delete_parts(record)
+            left = record_of(self._networks, record.sliver, record.component)
+            if left is None:
+                return
+            record = left
+        raise NotVerified("the port is not gone", why=", ".join(record.names()))
+
+    def _delete_parts(self, record: PortRecord) -> None:
         for port in record.ports:
             self._refuse_hidden_server(port)
         for ip in record.floating:
@@ -419,9 +429,6 @@ class OpenStackNetwork(CloudDriver):
             self._networks.api.delete_port(port)
         for policy in record.policies:
             self._networks.api.delete_qos_policy(policy)
-        left = find_record(self._networks, record.sliver, record.component)
-        if left:
-            raise NotVerified("the port is not gone", why=", ".join(left.names()))
 
     def _refuse_hidden_server(self, port: NeutronPort) -> None:
         """Raise an error if a server has the port that no list of Nova shows."""

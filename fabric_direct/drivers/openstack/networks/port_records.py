@@ -180,7 +180,7 @@ def find_record(neutron: Neutron, sliver_id: str, component: str) -> PortRecord 
 
     A port that the list by description lacks is looked for by its name: then all is read again.
     """
-    record = _record_of(neutron, sliver_id, component)
+    record = record_of(neutron, sliver_id, component)
     if record is not None and record.ports:
         return record
     named = neutron.mine(neutron.api.ports(name=port_name(sliver_id, component)))
@@ -188,10 +188,11 @@ def find_record(neutron: Neutron, sliver_id: str, component: str) -> PortRecord 
     if not any(port.description == stamp for port in named):
         return record
     with uncached():
-        return _record_of(neutron, sliver_id, component)
+        return record_of(neutron, sliver_id, component)
 
 
-def _record_of(neutron: Neutron, sliver_id: str, component: str) -> PortRecord | None:
+def record_of(neutron: Neutron, sliver_id: str, component: str) -> PortRecord | None:
+    """Return the record of one NIC as the lists by description have it, or None."""
     there = (record for record in records_of(neutron, sliver_id) if record.component == component)
     return next(there, None)
 

@@ -12,7 +12,7 @@ from openstack.exceptions import BadRequestException, ForbiddenException, HttpEx
 from openstack.image.v2.image import Image as GlanceImage
 
 from fabric_direct.calls.deadline import Deadline, wait_until
-from fabric_direct.calls.read_cache import ReadCache, current
+from fabric_direct.calls.read_cache import ReadCache
 from fabric_direct.drivers.cloudinit import user_data
 from fabric_direct.drivers.contract import (
     HostInventory,
@@ -32,7 +32,7 @@ from fabric_direct.drivers.openstack.adoption import OpenStackAdoption
 from fabric_direct.drivers.openstack.client.answers import ConsoleOutput, read
 from fabric_direct.drivers.openstack.client.base import CloudDriver
 from fabric_direct.drivers.openstack.client.errors import make_once, words
-from fabric_direct.drivers.openstack.client.hidden_servers import server_by_id
+from fabric_direct.drivers.openstack.client.hidden_servers import every_server, server_by_id
 from fabric_direct.drivers.openstack.client.name_cache import Names
 from fabric_direct.drivers.openstack.client.stamp import (
     described_sliver,
@@ -300,8 +300,6 @@ class OpenStackCompute(CloudDriver):
         with self._on("delete the server of", sliver_id) as server:
             found = server.servers()
             server.remove(found)
-        if reads := current():  # Nova has removed ports of its own, and let go of others
-            reads.invalidate()
         records = {record.id: record for record in self._records.of(sliver_id)}
         removed = [record_of(sliver_id, server) for server in found]
         records |= {r.id: r for r in removed if r.worker or r.id not in records}
@@ -504,7 +502,7 @@ def _no_host(host: str | None, why: str) -> InvalidSliver:
 
 
 def _refuse_taken_name(cloud: Connection, name: str, ours: set[str]) -> None:
-    for server in cloud.compute.servers(details=False, name=f"^{name}$"):
+    for server in every_server(cloud):
         if server.name == name and server.id not in ours:
             raise NotOurs(
                 f"server {name} is not this sliver's",

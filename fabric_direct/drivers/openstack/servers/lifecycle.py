@@ -15,6 +15,7 @@ from fabric_direct.drivers.openstack.client.hidden_servers import is_marked_dele
 from fabric_direct.drivers.openstack.client.poller import wait_for
 from fabric_direct.drivers.openstack.client.session import uncached
 from fabric_direct.drivers.openstack.client.stamp import read_stamp, sliver_tag
+from fabric_direct.drivers.openstack.client.transport import server_deleted
 from fabric_direct.drivers.openstack.servers import actions
 from fabric_direct.drivers.openstack.servers.inventory import too_little
 from fabric_direct.drivers.openstack.servers.lookup import ServerLookup
@@ -341,6 +342,7 @@ class ServerLifecycle:
         for _ in range(2):
             left = self._delete(left, deadline)
             if not left:
+                server_deleted()
                 return
         raise self._not_deleted(left[0])
 
