@@ -96,14 +96,12 @@ class ReadCache:
         with self._lock:
             self._answers.setdefault(about, {})[key] = answer
 
-    def invalidate(self, about: str | None = None) -> None:
-        """Forget all answers, or those about one thing, for example ``servers``."""
+    def invalidate(self, *about: str) -> None:
+        """Forget the answers about some things, for example ``servers``, or all if none is named."""
         self.changed()
         with self._lock:
-            if about is None:
-                self._answers.clear()
-            else:
-                self._answers.pop(about, None)
+            for each in about or tuple(self._answers):
+                self._answers.pop(each, None)
 
 
 _current: ContextVar[ReadCache | None] = ContextVar("read cache", default=None)

@@ -19,8 +19,8 @@ ABOUT = {
         "about": """\
 A server with a port and a floating IP, until a command answers by SSH, and until it is seen to be gone.
 The bare calls are what one writes with openstacksdk and no more.
-The cloud is the lab's (2026.2, OVN), all of it on the same machine: a request more is time of its two
-processors, as a guest that boots.""",
+The cloud is the lab's (2026.2, OVN), all of it on the same machine: each request, and each guest that
+boots, takes time of its two processors.""",
     },
     "ironic": {
         "title": "Bare metal",

@@ -4,6 +4,7 @@ import base64
 import gzip
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from hashlib import sha512
 from ipaddress import IPv4Interface, IPv6Interface
@@ -1026,6 +1027,24 @@ def test_a_server_is_deleted_and_waited_for(nova: Nova) -> None:
     nova.lists([server()], [server(task="deleting")], [])
     nova.compute().delete("s-1")
     assert nova.calls == [BY_TAG, DELETE, POLL, POLL, ONE]
+
+
+def test_what_a_server_lets_go_of_is_read_anew_when_it_is_gone(nova: Nova) -> None:
+    nova.api.answer("GET", "network", "/floatingips", {"floatingips": []})
+    compute = nova.compute()
+
+    def gone(_: object) -> tuple[int, Any]:
+        here.run(list, compute.connection().network.ips())
+        return 200, {"servers": []}
+
+    nova.lists([server()])
+    nova.api.answer("GET", "compute", "/servers/detail", gone)
+    with ReadCache().active():
+        here = copy_context()
+        compute.delete("s-1")
+        list(compute.connection().network.ips())
+
+    assert [path for _, _, path, _ in nova.calls].count("/floatingips") == 2
 
 
 def test_deleting_what_is_not_there_asks_once(nova: Nova) -> None:

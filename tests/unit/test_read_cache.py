@@ -107,6 +107,18 @@ class TestReadCacheOfAnOperation:
         assert reads.get("q", lambda: next(answers), about="servers") == "b"
         assert reads.get("q", lambda: next(answers), about="ports") == "c"
 
+    def test_forgets_what_is_about_several_things(self) -> None:
+        reads, answers = ReadCache(), iter("abcd")
+        for about in ("ports", "servers"):
+            reads.get("q", lambda: next(answers), about=about)
+
+        reads.invalidate("ports", "servers")
+
+        assert [reads.get("q", lambda: next(answers), about=a) for a in ("ports", "servers")] == [
+            "c",
+            "d",
+        ]
+
     def test_does_not_keep_an_answer_that_something_changed_during(self) -> None:
         reads = ReadCache()
 

@@ -103,7 +103,7 @@ class SwitchDatabase:
                 unanswered(f"the transaction on {self._device} ({sliver_id})")
             raise
         finally:
-            forget(ROWS if _is_a_note(operations) else None)
+            forget(*([ROWS] if _is_a_note(operations) else []))
         took_effect()
         (row,) = ovsdb.rows_of(counted)
         return int(row["next_cfg"])

@@ -35,11 +35,11 @@ def asked_once(what: Hashable, ask: Callable[[], T], about: str) -> T:
     return ask() if reads is None else reads.get(what, ask, about)
 
 
-def forget(about: str | None = None) -> None:
+def forget(*about: str) -> None:
     """Ask again, in this operation: this was changed, or anything."""
     reads = current()
     if reads is not None:
-        reads.invalidate(about)
+        reads.invalidate(*about)
 
 
 @dataclass(frozen=True, slots=True)

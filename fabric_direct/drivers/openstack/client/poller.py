@@ -77,8 +77,7 @@ def _await(cloud: Connection, kind: Kind, waiter: "_Waiter", timeout: float, wha
     finally:
         _leave(waiter)
         if reads := current():
-            for about in _CHANGED:
-                reads.invalidate(about)
+            reads.invalidate(*_CHANGED)
 
 
 class _Waiter:

@@ -129,7 +129,7 @@ def shared(key: Hashable, question: Callable[[], T], about: str) -> T:
 def server_deleted() -> None:
     """Invalidate what changes with a server: it is gone now, some time after the request."""
     if reads := current():
-        _forget(reads, _DELETED_WITH["servers"])
+        reads.invalidate(*_DELETED_WITH["servers"])
 
 
 def learn(key: Hashable, answer: object, about: str) -> None:
@@ -236,11 +236,12 @@ class Transport(TCPKeepAliveAdapter):
         return response
 
     def _change(self, reads: ReadCache, request: PreparedRequest, how: dict[str, Any]) -> Response:
-        _forget(reads, _affected(request))
+        affected = _affected(request)
+        reads.invalidate(*affected)
         try:
             return self._send(request, how)
         finally:
-            _forget(reads, _affected(request))
+            reads.invalidate(*affected)
 
     def _send(self, request: PreparedRequest, how: dict[str, Any]) -> Response:
         try:
@@ -346,17 +347,12 @@ def topic(request: PreparedRequest) -> str:
     return next((part for part in _path(request).split("/") if part in COLLECTIONS), "")
 
 
-def _affected(request: PreparedRequest) -> tuple[str, ...] | None:
-    """Return the collections of which a request changes something, or None if it may be of all."""
+def _affected(request: PreparedRequest) -> tuple[str, ...]:
+    """Return the collections of which a request changes something, or nothing if it may be of all."""
     *_, kind, last = ("", *_path(request).split("/"))
-    if request.method == "POST":
-        return (last,) if last in COLLECTIONS else None
-    return _DELETED_WITH.get(kind) if request.method == "DELETE" else None
-
-
-def _forget(reads: ReadCache, collections: tuple[str, ...] | None) -> None:
-    for about in (None,) if collections is None else collections:
-        reads.invalidate(about)
+    if request.method == "POST" and last in COLLECTIONS:
+        return (last,)
+    return _DELETED_WITH.get(kind, ()) if request.method == "DELETE" else ()
 
 
 def _reads(request: PreparedRequest) -> bool:
