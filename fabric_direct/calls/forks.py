@@ -2,13 +2,19 @@
 
 Threads do not survive a fork, and connections must not be shared across one. Code that has either
 registers a reset here; only this module registers with Python.
+
+The locks of OpenSSL cannot be reset. A thread that has used it takes one when it ends, after Python is
+done with it: a fork waits until no thread is ending.
 """
 
 import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
+from time import monotonic, sleep
 from types import MethodType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
@@ -18,6 +24,12 @@ T = TypeVar("T")
 
 _resets: "dict[int, Callable[[], Reset | None]]" = {}
 _numbers = count()
+
+ENDING = 0.1
+"""Seconds that a fork waits, at most, for threads that are ending."""
+
+_not_pythons: set[int] = set()
+"""Threads that are none of Python's: an earlier fork waited for them in vain."""
 
 
 def in_child(reset: F) -> F:
@@ -85,11 +97,29 @@ class cached_property(Generic[T]):  # noqa: N801 - named as that of functools
         return cast(T, vars(instance).setdefault(self._function.__name__, value))
 
 
+def _unknown_threads() -> set[int]:
+    """Return the ids of the process's threads that Python does not know, or no more."""
+    with suppress(OSError):  # no /proc
+        every = {int(task.name) for task in Path("/proc/self/task").iterdir()}
+        known = {thread.native_id for thread in threading.enumerate()}
+        return every - known - {threading.get_native_id()}  # the own one is stale after a fork
+    return set()
+
+
+def _before_fork() -> None:
+    until = monotonic() + ENDING
+    while (unknown := _unknown_threads()) - _not_pythons and monotonic() < until:
+        sleep(0.0005)
+    _not_pythons.clear()
+    _not_pythons.update(unknown)
+
+
 def _after_fork() -> None:
+    _not_pythons.clear()
     for reference in tuple(_resets.values()):
         reset = reference()
         if reset is not None:
             reset()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -1,11 +1,13 @@
 """What a forked child makes anew."""
 
+import ctypes
 import gc
 import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +101,66 @@ def test_a_lock_excludes_others_in_one_process() -> None:
     with lock:
         assert not lock._lock.acquire(blocking=False)
     assert lock._lock.acquire(blocking=False)
+
+
+LIBC = ctypes.CDLL(None)
+
+
+def is_there(thread: int) -> bool:
+    return Path(f"/proc/self/task/{thread}").exists()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose threads of C have been waited for once; it waits long for one that ends."""
+    assert in_child(lambda: True)
+    monkeypatch.setattr(forks, "ENDING", 60)
+
+
+@pytest.mark.usefixtures("patient")
+class TestAThreadThatEnds:
+    """It may hold a lock of a C library when Python is done with it; OpenSSL's, for one."""
+
+    def ending(self) -> int:
+        """Return the id of a thread that Python is done with, and that lives on for 0.3 s."""
+        key = ctypes.c_uint()
+        assert LIBC.pthread_key_create(ctypes.byref(key), LIBC.usleep) == 0
+        thread = threading.Thread(
+            target=LIBC.pthread_setspecific, args=(key, ctypes.c_void_p(300_000))
+        )
+        thread.start()
+        thread.join()
+        assert thread.native_id is not None
+        return thread.native_id
+
+    def test_is_waited_for(self) -> None:
+        thread = self.ending()
+
+        assert in_child(lambda: True)
+
+        assert not is_there(thread)
+
+    def test_is_waited_for_in_a_child_too(self) -> None:
+        def forks_without_it() -> bool:
+            thread = self.ending()
+            return in_child(lambda: True) and not is_there(thread)
+
+        assert in_child(forks_without_it)
+
+
+def test_a_thread_that_is_not_pythons_is_waited_for_once_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    semaphore, thread = ctypes.create_string_buffer(64), ctypes.c_ulong()
+    LIBC.sem_init(semaphore, 0, 0)
+    assert LIBC.pthread_create(ctypes.byref(thread), None, LIBC.sem_wait, semaphore) == 0
+
+    assert in_child(lambda: True)
+    monkeypatch.setattr(forks, "ENDING", 3600)
+    assert in_child(lambda: in_child(lambda: True))
+
+    LIBC.sem_post(semaphore)
+    LIBC.pthread_join(thread, None)
 
 
 def test_an_object_that_goes_when_its_reference_is_half_gone_says_nothing(
