@@ -28,7 +28,7 @@ from fabric_direct.testing.bare_metal import BareMetalContract  # noqa: E402 - r
 from fabric_direct.testing.devices import DeviceContract  # noqa: E402
 from fabric_direct.testing.guests import GuestContract  # noqa: E402
 from fabric_direct.testing.hosts import TuningContract, UplinkContract  # noqa: E402
-from fabric_direct.testing.networks import NetworkContract, NetworkRefusals  # noqa: E402
+from fabric_direct.testing.networks import FloatingIpContract, NetworkContract, NetworkRefusals  # noqa: E402
 from fabric_direct.testing.servers import ComputeContract, ServerContract  # noqa: E402
 from fabric_direct.testing.services import (  # noqa: E402
     CloudNetworkContract,
@@ -42,6 +42,7 @@ __all__ = [
     "CloudNetworkContract",
     "ComputeContract",
     "DeviceContract",
+    "FloatingIpContract",
     "GuestContract",
     "NetworkContract",
     "NetworkRefusals",

@@ -1,13 +1,14 @@
 """Contract tests for a network driver."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import ClassVar
 
 import pytest
 
 from fabric_direct.drivers.contract import NetworkDriver
-from fabric_direct.errors import Conflict, InvalidSliver, NotOurs
+from fabric_direct.errors import Conflict, InvalidSliver, NotFound, NotOurs
 from fabric_direct.model import VNicInterface
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.site.addresses import candidates
@@ -90,7 +91,65 @@ class NetworkRefusals(Slivers):
             assert refused.value.field == f"interface.{field}"
 
 
-class NetworkContract(NetworkRefusals):
+class _Ports(Slivers):
+    @pytest.fixture(autouse=True)
+    def nothing_left(self, driver: NetworkDriver, sliver: str, other: str) -> Iterator[None]:
+        """Remove what a test made."""
+        yield
+        for each in (sliver, other):
+            for port in driver.ports(each):
+                driver.delete_port(each, port.component)
+            assert driver.leftovers(each) == ()
+
+
+class FloatingIpContract(_Ports):
+    """The suite for a network driver that gives floating IPs."""
+
+    network: ClassVar[str]
+    """A network of the site whose ports can have floating IPs."""
+
+    def test_a_port_gets_one_once_and_is_as_before_without_it(
+        self, driver: NetworkDriver, sliver: str
+    ) -> None:
+        driver.check(self.network, interface(floating_ip=True))
+        made = driver.create_port(sliver, "nic", self.network, ANY)
+
+        driver.create_floating_ip(sliver, "nic")
+        given = driver.find_port(sliver, "nic")
+        driver.create_floating_ip(sliver, "nic")
+
+        assert given is not None
+        assert given.floating_ip
+        assert given == replace(made, floating_ip=given.floating_ip)
+        assert driver.find_port(sliver, "nic") == given
+        for _ in range(2):
+            driver.delete_floating_ip(sliver, "nic")
+            assert driver.find_port(sliver, "nic") == made
+
+    def test_a_port_may_begin_with_one(self, driver: NetworkDriver, sliver: str) -> None:
+        made = driver.create_port(sliver, "nic", self.network, interface(floating_ip=True))
+
+        assert made.floating_ip
+        assert driver.find_port(sliver, "nic") == made
+
+    def test_two_slivers_get_different_ones(
+        self, driver: NetworkDriver, sliver: str, other: str
+    ) -> None:
+        for each in (sliver, other):
+            driver.create_port(each, "nic", self.network, ANY)
+            driver.create_floating_ip(each, "nic")
+
+        ports = [driver.find_port(each, "nic") for each in (sliver, other)]
+        assert len({port.floating_ip for port in ports if port}) == 2
+
+    def test_a_port_that_is_not_there_gets_none(self, driver: NetworkDriver, sliver: str) -> None:
+        with pytest.raises(NotFound):
+            driver.create_floating_ip(sliver, "nic")
+
+        assert driver.ports(sliver) == ()
+
+
+class NetworkContract(NetworkRefusals, _Ports):
     """The suite for a network driver, with ports; nobody else uses the network meanwhile."""
 
     @pytest.fixture
@@ -103,15 +162,6 @@ class NetworkContract(NetworkRefusals):
     def foreign(self) -> None:
         """Make a network of the name that is not ours, and remove it after the test."""
         pytest.skip("no fixture 'foreign'")
-
-    @pytest.fixture(autouse=True)
-    def nothing_left(self, driver: NetworkDriver, sliver: str, other: str) -> Iterator[None]:
-        """Remove what a test made."""
-        yield
-        for each in (sliver, other):
-            for port in driver.ports(each):
-                driver.delete_port(each, port.component)
-            assert driver.leftovers(each) == ()
 
     def test_a_port_is_as_it_was_asked_for(
         self, driver: NetworkDriver, sliver: str, asked: VNicInterface

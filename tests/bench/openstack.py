@@ -98,7 +98,7 @@ class _Banners:
         self._found: dict[str, Future[Banner]] = defaultdict(Future)
 
     def __call__(self, progress: Progress) -> None:
-        if progress.step.startswith("port ") and progress.status is StepStatus.DONE:
+        if progress.step.startswith("floating IP ") and progress.status is StepStatus.DONE:
             threading.Thread(target=self._look, args=(progress.sliver,), daemon=True).start()
 
     def _look(self, sliver_id: str) -> None:

@@ -18,6 +18,7 @@ from fabric_direct.site.config import Site
 from fabric_direct.testing import (
     CloudNetworkContract,
     ComputeContract,
+    FloatingIpContract,
     NetworkContract,
     VolumeContract,
 )
@@ -75,6 +76,18 @@ class TestNetworks(NetworkContract):
         """A MAC and an address that Neutron gives to nobody."""
         address = f"{settings.subnet[50]}/{settings.subnet.prefixlen}"
         return VNicInterface.model_validate({"mac": MAC, "ipv4": address})
+
+
+class TestFloatingIps(FloatingIpContract):
+    network = TARGET.network
+
+    @pytest.fixture
+    def sliver(self) -> str:
+        return new_id()
+
+    @pytest.fixture
+    def driver(self, network_driver: OpenStackNetwork) -> OpenStackNetwork:
+        return network_driver
 
 
 class TestVolumes(VolumeContract):

@@ -51,6 +51,7 @@ from fabric_direct.testing import (
     BareMetalContract,
     CloudNetworkContract,
     DeviceContract,
+    FloatingIpContract,
     GuestContract,
     NetworkContract,
     NetworkRefusals,
@@ -108,6 +109,21 @@ class TestNetworks(NetworkContract):
     @pytest.fixture
     def foreign(self, driver: FakeNetwork) -> None:
         driver.substrate.foreign.add(self.network)
+
+
+class TestFloatingIps(FloatingIpContract):
+    network = "red"
+
+    @pytest.fixture
+    def driver(self, site: Site) -> NetworkDriver:
+        values = site.model_dump(exclude_unset=True)
+        values["networks"]["red"] |= {
+            "strategy": "flat",
+            "physical_network": "physnet1",
+            "router": True,
+        }
+        cloud = {"cloud": "lab", "external_network": "public"}
+        return FakeNetwork(Site.model_validate({**values, "openstack": cloud}), HOST)
 
 
 class TestWhatLibvirtRefuses(NetworkRefusals):

@@ -12,7 +12,7 @@ from fabric_direct.drivers.openstack.networks.bridge import OpenStackBridge
 from fabric_direct.drivers.openstack.networks.driver import OpenStackNetwork
 from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.site.config import Site
-from fabric_direct.testing import CloudNetworkContract, NetworkContract
+from fabric_direct.testing import CloudNetworkContract, FloatingIpContract, NetworkContract
 from tests.unit.neutron import Answer, Neutron
 from tests.unit.openstack_api import OpenStackApi, body
 
@@ -27,13 +27,16 @@ RED = {
 
 
 class StrictNeutron(Neutron):
-    """One that gives no address twice that is asked for, and no MAC twice, whoever asks at once."""
+    """One that gives no address, floating IP or MAC twice, whoever asks for it at once."""
 
     _one_by_one = threading.Lock()
 
     def add(self, kind: str, **values: Any) -> dict[str, Any]:
-        own = {"mac_address": f"fa:16:3e:01:00:{self.made:02x}"} if kind == "ports" else {}
-        return super().add(kind, **own | values)
+        own = {
+            "ports": {"mac_address": f"fa:16:3e:01:00:{self.made:02x}"},
+            "floatingips": {"floating_ip_address": f"192.0.2.{self.made}"},
+        }
+        return super().add(kind, **own.get(kind, {}) | values)
 
     def _addresses(self, port: dict[str, Any]) -> list[dict[str, str]]:
         asked = {ip.get("ip_address") for ip in port.get("fixed_ips", ())}
@@ -84,6 +87,16 @@ class TestNetworks(NetworkContract):
     @pytest.fixture
     def foreign(self, neutron: Neutron) -> None:
         neutron.network("red", "10.20.1.0/24")
+
+
+class TestFloatingIps(FloatingIpContract):
+    network = "lan"
+
+    @pytest.fixture
+    def driver(self, api: OpenStackApi, neutron: Neutron) -> OpenStackNetwork:
+        neutron.network("public", "172.24.4.0/24", project_id="other", **{"router:external": True})
+        neutron.network("lan", "10.10.0.0/24", project_id="other", shared=True)
+        return OpenStackNetwork(api.site(openstack={"external_network": "public"}), "worker1")
 
 
 class TestBridges(CloudNetworkContract):

@@ -28,7 +28,7 @@ from fabric_direct.errors import (
 )
 from fabric_direct.handlers.vm.differences import differences
 from fabric_direct.handlers.vm.steps.networks import RemoveUnused
-from fabric_direct.handlers.vm.steps.ports import HoldPort, ReleasePort, held_by
+from fabric_direct.handlers.vm.steps.ports import HoldFloatingIp, HoldPort, ReleasePort, held_by
 from fabric_direct.model import (
     Finding,
     NodeSliver,
@@ -299,6 +299,69 @@ class TestAPortOnANetworkOfTheCloud:
 
         assert driver.ports("s1") == ()
         assert driver.leftovers("s1") == ()
+
+
+class TestAFloatingIpOfAPortThatIsHeld:
+    def test_is_made_by_one_request(
+        self, warm: OpenStackNetwork, neutron: Neutron, cache: ReadCache
+    ) -> None:
+        port = hold(neutron)
+        step = HoldFloatingIp(warm, "s1", "nic1")
+
+        assert step.check() is Finding.WILL_CREATE
+        step.make()
+        assert step.check() is Finding.ALREADY_SO
+
+        assert neutron.asked() == [*HELD, float_(port["id"], "10.10.0.10"), FLOATING]
+
+    def test_is_not_made_again(self, warm: OpenStackNetwork, neutron: Neutron) -> None:
+        port = hold(neutron)
+        neutron.add("floatingips", description=STAMP, port_id=port["id"])
+
+        warm.create_floating_ip("s1", "nic1")
+
+        assert neutron.asked() == HELD
+
+    def test_whose_answer_got_lost_is_found(self, warm: OpenStackNetwork, neutron: Neutron) -> None:
+        port = hold(neutron)
+
+        def lost() -> None:
+            neutron.add("floatingips", description=STAMP, port_id=port["id"])
+            raise requests.exceptions.ReadTimeout
+
+        neutron.fault("POST", "/floatingips", effect=lost)
+
+        warm.create_floating_ip("s1", "nic1")
+
+        assert len(neutron.things["floatingips"]) == 1
+        assert neutron.asked() == [*HELD, float_(port["id"], "10.10.0.10"), FLOATING]
+
+    def test_of_an_unreachable_network_is_told_in_neutrons_words(
+        self, warm: OpenStackNetwork, neutron: Neutron
+    ) -> None:
+        hold(neutron)
+        message = "External network net-public is not reachable from subnet sub-lan-1."
+        for _ in range(2):
+            neutron.fault("POST", "/floatingips", 404, message)
+
+        with pytest.raises(NotFound, match="is not reachable from subnet"):
+            warm.create_floating_ip("s1", "nic1")
+
+    def test_that_neutron_has_no_quota_for_is_refused(
+        self, warm: OpenStackNetwork, neutron: Neutron
+    ) -> None:
+        hold(neutron)
+        message = "Quota exceeded for resources: ['floatingip']."
+        neutron.fault("POST", "/floatingips", 409, message)
+
+        with pytest.raises(QuotaExceeded, match="Quota exceeded"):
+            warm.create_floating_ip("s1", "nic1")
+
+    def test_needs_the_port(self, warm: OpenStackNetwork, neutron: Neutron) -> None:
+        with pytest.raises(NotFound, match="port nic1 of sliver s1 is not there"):
+            warm.create_floating_ip("s1", "nic1")
+
+        assert neutron.things["floatingips"] == {}
 
 
 class TestSettingsOfAPortThatIsHeld:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Barrier
 from typing import Any
 
 import pytest
 
 from fabric_direct.drivers.contract import Volume
-from fabric_direct.drivers.fake import Substrate
+from fabric_direct.drivers.fake import FakeCompute, FakeNetwork, Substrate
 from fabric_direct.model import (
     Finding,
     NodeSliver,
@@ -69,11 +70,45 @@ def without_volume_with_nic3(sliver: NodeSliver) -> NodeSliver:
 
 
 class TestAFloatingIp:
-    """Of a NIC: the cloud takes its time to delete one, so nothing else waits for that."""
+    """Of a NIC: the cloud takes its time to make or delete one, so the server does not wait for it."""
 
     @pytest.fixture
     def public(self, vm: MakeVm) -> NodeSliver:
         return with_nic(vm(), floating_ip=True)
+
+    def test_is_made_beside_the_server(
+        self,
+        processor: HandlerProcessor,
+        fakes: Substrate,
+        public: NodeSliver,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        both = Barrier(2)
+        for driver, method in ((FakeCompute, "create"), (FakeNetwork, "create_floating_ip")):
+            real = getattr(driver, method)
+
+            def make(*args: Any, real: Any = real) -> Any:
+                both.wait(60)
+                return real(*args)
+
+            monkeypatch.setattr(driver, method, make)
+
+        outcome = created(processor, public)
+
+        assert "floating IP nic1" in made(outcome)
+        assert fakes.ports["sliver-1", "nic1"].floating_ip
+
+    @pytest.mark.parametrize("kind", ["fail", "lie", "after"])
+    def test_that_cannot_be_made_leaves_nothing(
+        self, processor: HandlerProcessor, fakes: Substrate, public: NodeSliver, kind: str
+    ) -> None:
+        fakes.fault("network.create_floating_ip", kind=kind)
+
+        outcome = processor.create(public).result()
+
+        assert (outcome.status, outcome.left) == (Status.FAILED, ())
+        assert things_of(fakes) == NOTHING
+        created(processor, public)
 
     def test_goes_beside_the_server(
         self, processor: HandlerProcessor, fakes: Substrate, public: NodeSliver

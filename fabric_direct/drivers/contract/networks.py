@@ -99,6 +99,14 @@ class NetworkDriver(StampFinder, Protocol):
         :raises Unsupported: if the host's kernel cannot carry the network (VLANs).
         """
 
+    def create_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Give a port a floating IP, unless it has one.
+
+        Called only for ports of an interface with ``floating_ip`` that ``check`` has let pass.
+
+        :raises NotFound: if there is no such port.
+        """
+
     def delete_floating_ip(self, sliver_id: str, component: str) -> None:
         """Delete the floating IP of a port, which stays; do nothing if it has none."""
 

@@ -53,4 +53,4 @@ class NoDriver:
     find_port = find
     all_ports = all_volumes = ports = volumes = leftovers = stamped = unused = servers
     delete_port = delete_floating_ip = remove_unused = delete
-    create = create_port = existing = check
+    create = create_port = create_floating_ip = existing = check

@@ -15,7 +15,7 @@ from fabric_direct.drivers.contract.site_checks import (
     taken,
 )
 from fabric_direct.drivers.fake.substrate import Fake, held
-from fabric_direct.errors import Conflict, InvalidSliver, PoolExhausted
+from fabric_direct.errors import Conflict, InvalidSliver, NotFound, PoolExhausted
 from fabric_direct.model import VNicInterface
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.site.addresses import candidates, candidates6, check_addresses
@@ -158,6 +158,14 @@ class FakeNetwork(Fake):
         held = {port.ipv6.ip for port in self._on(network) if port.ipv6}
         free = _first_free(candidates6(settings.subnet6, mac), held, network)
         return IPv6Interface((free, settings.subnet6.prefixlen))
+
+    def create_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Give the port a floating IP, unless it has one."""
+        port = self.substrate.ports.get((sliver_id, component))
+        if port is None:
+            raise NotFound(f"port {component} of sliver {sliver_id} is not there")
+        floating = port.floating_ip or self._free_floating_ip()
+        self.substrate.ports[sliver_id, component] = replace(port, floating_ip=floating)
 
     def delete_floating_ip(self, sliver_id: str, component: str) -> None:
         """Take the floating IP from the port."""

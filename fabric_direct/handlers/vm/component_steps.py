@@ -17,6 +17,7 @@ from fabric_direct.handlers.vm.steps.devices import (
 )
 from fabric_direct.handlers.vm.steps.networks import RemoveUnused
 from fabric_direct.handlers.vm.steps.ports import (
+    HoldFloatingIp,
     HoldPort,
     PlugPort,
     ReleasePort,
@@ -47,6 +48,18 @@ class ComponentSteps:
     def ports(self, vnics: Iterable[VNic]) -> list[Step]:
         """Return the steps that hold the ports of vNICs."""
         return [HoldPort(self.drivers.network, self.sliver.id, vnic) for vnic in vnics]
+
+    def new_ports(self) -> tuple[list[Step], list[Step]]:
+        """Return the steps that hold the ports of a new server, and those that it does not wait for.
+
+        These give ports their floating IPs, of those that are not there yet.
+        """
+        network, sliver = self.drivers.network, self.sliver.id
+        there = {port.component for port in network.ports(sliver)}
+        later = [v for v in self.sliver.vnics() if v.interface.floating_ip and v.id not in there]
+        floating = {vnic.id: _without_floating_ip(vnic) for vnic in later}
+        held = [floating.get(vnic.id, vnic) for vnic in self.sliver.vnics()]
+        return self.ports(held), [HoldFloatingIp(network, sliver, vnic.id) for vnic in later]
 
     def volumes(self) -> list[Step]:
         """Return the steps that make the sliver's own volumes."""
@@ -116,6 +129,11 @@ class ComponentSteps:
 
     def _tenant(self) -> DeviceDomain:
         return tenant_now(self.drivers, self.sliver.id)
+
+
+def _without_floating_ip(vnic: VNic) -> VNic:
+    interface = vnic.interface.model_copy(update={"floating_ip": False})
+    return vnic.model_copy(update={"interface": interface})
 
 
 def record(drivers: HostDrivers, records: Iterable[DeviceRecord]) -> list[Step]:

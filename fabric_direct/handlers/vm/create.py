@@ -2,7 +2,7 @@
 
 ::
 
-    remove what an earlier one left → hold ports, make volumes → server → power
+    remove what an earlier one left → hold ports, make volumes → server, floating IPs → power
     → attach devices (→ power cycle) → (host key →) guest answers and sees its devices
     → configure NICs, mount volumes → verify
 
@@ -53,11 +53,12 @@ def create(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
     if server is None:
         records = SliverDevices(site, drivers).records(sliver.id)
         left = steps.removals(held_for(drivers, sliver.id, records).values(), records)
+    ports, floating = steps.new_ports() if server is None else (steps.ports(sliver.vnics()), [])
     read_back = ServerComparison(site, drivers).read_back
     return Flow.of(
         left,
-        steps.ports(sliver.vnics()) + steps.volumes(),
-        [MakeServer(compute, sliver.id, partial(_spec, site, drivers, sliver))],
+        ports + steps.volumes(),
+        [MakeServer(compute, sliver.id, partial(_spec, site, drivers, sliver)), *floating],
         [StartServer(compute, sliver.id, detach)],
         # What a server that is there has lost holds its data: undoing an attach does not clean it.
         steps.attachments(server.stamp.sliver if server else None),

@@ -35,7 +35,7 @@ from fabric_direct.drivers.libvirt.networks.address_pools import Held, Pools
 from fabric_direct.drivers.libvirt.networks.strategies import NetworkHost, Strategy, is_idle
 from fabric_direct.drivers.libvirt.networks.taps import Taps
 from fabric_direct.drivers.netlink import vlan
-from fabric_direct.errors import InvalidSite
+from fabric_direct.errors import InvalidSite, InvalidSliver
 from fabric_direct.model import VNicInterface
 from fabric_direct.model.networks import SiteNetwork
 from fabric_direct.site.addresses import check_addresses
@@ -133,6 +133,11 @@ class LibvirtNetwork:
                 self._strategy(network).make(held)
             self._strategy(network).plug(held)
             return self._port(held)
+
+    def create_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Raise InvalidSliver, as ``check`` does: libvirt has no floating IPs."""
+        what = f"no floating IP for {sliver_id}/{component}"
+        raise InvalidSliver(what, field="interface.floating_ip", why="libvirt has none")
 
     def delete_floating_ip(self, sliver_id: str, component: str) -> None:
         """Do nothing: libvirt has no floating IPs."""

@@ -58,6 +58,7 @@ from fabric_direct.errors import (
     Conflict,
     FabricDirectError,
     InvalidSliver,
+    NotFound,
     NotVerified,
 )
 from fabric_direct.model import VNicInterface
@@ -370,6 +371,19 @@ class OpenStackNetwork(CloudDriver):
                     find,
                 )
             )
+
+    def create_floating_ip(self, sliver_id: str, component: str) -> None:
+        """Give a port a floating IP, unless it has one.
+
+        :raises NotFound: if there is no such port, or its network does not reach the external one.
+        :raises QuotaExceeded: if the project's quota is used up.
+        """
+        with self.translated(f"give {sliver_id}/{component} a floating IP"):
+            record = find_record(self._networks, sliver_id, component)
+            if record is None or not record.ports:
+                raise NotFound(f"port {component} of sliver {sliver_id} is not there")
+            if not record.floating:
+                self._float(record, record.ports[0])
 
     # --- delete
 

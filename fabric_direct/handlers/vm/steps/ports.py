@@ -146,6 +146,27 @@ class ReleasePort(Removal):
         super().__init__(f"release port {component}", held, delete)
 
 
+class HoldFloatingIp(Step):
+    """The port of a vNIC has a floating IP."""
+
+    def __init__(self, network: NetworkDriver, sliver_id: str, component: str) -> None:
+        super().__init__(f"floating IP {component}")
+        self._network, self._of = network, (sliver_id, component)
+
+    def check(self) -> Finding:
+        """Look whether the port has one."""
+        port = self._network.find_port(*self._of)
+        return Finding.ALREADY_SO if port and port.floating_ip else Finding.WILL_CREATE
+
+    def make(self) -> None:
+        """Give it one."""
+        self._network.create_floating_ip(*self._of)
+
+    def undo(self) -> None:
+        """Delete it."""
+        self._network.delete_floating_ip(*self._of)
+
+
 class ReleaseFloatingIp(Removal):
     """The port of a vNIC has no floating IP."""
 
