@@ -11,9 +11,11 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier, Literal
 
+from fabric_direct.calls.deadline import wait_until
 from fabric_direct.model import NodeSliver
 from fabric_direct.processor import HandlerProcessor
 from fabric_direct.site.config import Site
+from fabric_direct.state.postgresql.queue import queue_of
 from tests.database.conftest import MakeSite
 from tests.database.slivers import vm
 from tests.database.test_conductors import PATIENCE, Conduct, conduct, make_conducted, servers
@@ -54,8 +56,13 @@ def large(number: int) -> NodeSliver:
 
 def test_refuses_operations_and_loses_none(full: tuple[Site, Path], conduct: Conduct) -> None:
     site, place = full
+    assert site.state_database
+    queue = queue_of(site.site, site.state_database)
     with HandlerProcessor(site) as processor:
-        asked = [processor.create(large(number)) for number in range(60)]
+        # Alone: those that are posted together fill the disk together, and what was written stays there.
+        asked = [processor.create(large(0))]
+        wait_until("the first to be posted", lambda: bool(queue.listed()), timeout=PATIENCE)
+        asked += [processor.create(large(number)) for number in range(1, 60)]
         assert not next(as_completed(asked, PATIENCE)).result().ok
         conduct(site)
         subprocess.run(["mount", "-o", "remount,size=64M", place], check=True)
