@@ -59,13 +59,17 @@ def kept(network_driver: OpenStackNetwork) -> Iterator[None]:
     network_driver.delete_port(keeper, "nic")
 
 
-@pytest.mark.usefixtures("kept")
-class TestNetworks(NetworkContract):
-    network = RED
+class Named:
+    """Slivers whose ids say that they are these tests' own."""
 
     @pytest.fixture
     def sliver(self) -> str:
         return new_id()
+
+
+@pytest.mark.usefixtures("kept")
+class TestNetworks(Named, NetworkContract):
+    network = RED
 
     @pytest.fixture
     def driver(self, network_driver: OpenStackNetwork) -> OpenStackNetwork:
@@ -78,23 +82,15 @@ class TestNetworks(NetworkContract):
         return VNicInterface.model_validate({"mac": MAC, "ipv4": address})
 
 
-class TestFloatingIps(FloatingIpContract):
+class TestFloatingIps(Named, FloatingIpContract):
     network = TARGET.network
-
-    @pytest.fixture
-    def sliver(self) -> str:
-        return new_id()
 
     @pytest.fixture
     def driver(self, network_driver: OpenStackNetwork) -> OpenStackNetwork:
         return network_driver
 
 
-class TestVolumes(VolumeContract):
-    @pytest.fixture
-    def sliver(self) -> str:
-        return new_id()
-
+class TestVolumes(Named, VolumeContract):
     @pytest.fixture
     def driver(self, site: Site) -> OpenStackVolume:
         return OpenStackVolume(site, WORKER)
@@ -106,12 +102,8 @@ class TestVolumes(VolumeContract):
         cloud.delete_volume(volume.id, wait=True)
 
 
-class TestServers(ComputeContract):
+class TestServers(Named, ComputeContract):
     image = TARGET.image
-
-    @pytest.fixture
-    def sliver(self) -> str:
-        return new_id()
 
     @pytest.fixture
     def driver(self, site: Site) -> OpenStackCompute:
@@ -123,11 +115,7 @@ class TestServers(ComputeContract):
         return ServerSpec(wanted, Image.of(site, self.image), user_data=user_data(wanted))
 
 
-class TestBridges(CloudNetworkContract):
-    @pytest.fixture
-    def sliver(self) -> str:
-        return new_id()
-
+class TestBridges(Named, CloudNetworkContract):
     @pytest.fixture
     def driver(self, site: Site) -> OpenStackBridge:
         return OpenStackBridge(site, WORKER)

@@ -36,6 +36,7 @@ from fabric_direct.drivers.fake import (
     FakeVolume,
 )
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
+from fabric_direct.errors import InvalidSliver
 from fabric_direct.model import Gpu, NodeSliver, PciAddress, VNicInterface
 from fabric_direct.model.networks import NetworkSliver
 from fabric_direct.model.services import L3VPN, NetworkService
@@ -134,6 +135,10 @@ class TestWhatLibvirtRefuses(NetworkRefusals):
     @pytest.fixture
     def driver(self, site: Site) -> NetworkDriver:
         return LibvirtNetwork(site, HOST)
+
+    def test_floating_ips_are_refused(self, driver: NetworkDriver) -> None:
+        with pytest.raises(InvalidSliver, match="libvirt has none"):
+            driver.create_floating_ip("s1", "nic1")
 
 
 class TestVolumes(VolumeContract):

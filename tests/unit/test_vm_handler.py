@@ -110,6 +110,16 @@ class TestAFloatingIp:
         assert things_of(fakes) == NOTHING
         created(processor, public)
 
+    def test_of_a_server_that_is_there_stays_whatever_a_list_leaves_out(
+        self, processor: HandlerProcessor, fakes: Substrate, public: NodeSliver
+    ) -> None:
+        created(processor, public)
+        fakes.fault("network.ports", kind="incomplete")
+
+        again = created(processor, public)
+
+        assert [step for step in made(again) if "nic1" in step] == []
+
     def test_goes_beside_the_server(
         self, processor: HandlerProcessor, fakes: Substrate, public: NodeSliver
     ) -> None:

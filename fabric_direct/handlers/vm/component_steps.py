@@ -52,7 +52,7 @@ class ComponentSteps:
     def new_ports(self) -> tuple[list[Step], list[Step]]:
         """Return the steps that hold the ports of a new server, and those that it does not wait for.
 
-        These give ports their floating IPs, of those that are not there yet.
+        The second ones give the ports their floating IPs. A port that is there is held with its own.
         """
         network, sliver = self.drivers.network, self.sliver.id
         there = {port.component for port in network.ports(sliver)}

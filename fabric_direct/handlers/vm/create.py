@@ -53,6 +53,7 @@ def create(site: Site, drivers: HostDrivers, sliver: NodeSliver) -> Flow:
     if server is None:
         records = SliverDevices(site, drivers).records(sliver.id)
         left = steps.removals(held_for(drivers, sliver.id, records).values(), records)
+    # A server that is there keeps its floating IPs, also where the list of its ports is incomplete.
     ports, floating = steps.new_ports() if server is None else (steps.ports(sliver.vnics()), [])
     read_back = ServerComparison(site, drivers).read_back
     return Flow.of(
