@@ -93,8 +93,9 @@ def test_a_nic_without_sr_iov_has_no_vfs(uplink):
 
 def test_a_namespace_that_is_missing_is_not_made():
     driver = NetlinkUplink(Site(site="fdtest"), "localhost", netns="fdtest-nowhere")
-    with pytest.raises(NotFound, match="fdtest-nowhere"):
-        driver.vfs("lo")
+    for call in (lambda: driver.vfs("lo"), lambda: driver.set_bridge_mode("lo", "vepa")):
+        with pytest.raises(NotFound, match="fdtest-nowhere"):
+            call()
     assert "fdtest-nowhere" not in namespaces.listnetns()
 
 

@@ -4,17 +4,27 @@ import errno
 import struct
 from collections.abc import Iterator
 from socket import AF_BRIDGE
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyroute2 import IPRoute
 
 from fabric_direct.drivers.contract import VfSettings
+from fabric_direct.drivers.hosts.agent import files, sockets
 from fabric_direct.drivers.hosts.local import LocalHost
 from fabric_direct.drivers.netlink import uplink as uplink_module
 from fabric_direct.drivers.netlink import vlan
 from fabric_direct.drivers.netlink.uplink import NetlinkUplink
-from fabric_direct.errors import DriverError, NotFound, NotOurs, NotVerified, Unsupported
+from fabric_direct.errors import (
+    DriverError,
+    NotFound,
+    NotOurs,
+    NotVerified,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
 from fabric_direct.site.config import Site
 
 ERROR, DONE, NEWLINK, DELLINK, GETLINK, SETLINK = 2, 3, 16, 17, 18, 19
@@ -79,6 +89,10 @@ class Kernel:
         found = [m for i, m in self.links.items() if i == index or text(IFNAME, _name(data)) in m]
         return message(NEWLINK, 0, seq, found[0]) if found else self._error(seq, errno.ENODEV)
 
+    def ask(self, request: bytes, limit: float, netns: str | None) -> Iterator[sockets.Unit]:
+        """As the worker's functions ask it."""
+        yield from sockets.units(self.handle(SimpleNamespace(data=request)), sockets.HEADER)
+
     def _done(self, seq: int) -> bytes:
         return message(DONE, MULTI, seq, bytes(4))
 
@@ -108,6 +122,7 @@ def kernel(mocker: Any) -> Iterator[Kernel]:
         return ip
 
     mocker.patch("fabric_direct.drivers.hosts.local.IPRoute", side_effect=opened)
+    mocker.patch.object(sockets, "ask", kernel.ask)
     return kernel
 
 
@@ -159,16 +174,26 @@ def test_a_mode_that_the_nic_did_not_take_is_not_a_success(kernel, uplink):
     [
         (errno.EOPNOTSUPP, Unsupported, "EOPNOTSUPP.*its driver is igb"),
         (errno.ENODEV, NotFound, "ENODEV"),
+        (errno.ETIMEDOUT, TimedOut, "ETIMEDOUT"),
         (errno.EINVAL, DriverError, "EINVAL"),
         (errno.EPERM, DriverError, "EPERM.*CAP_NET_ADMIN"),
     ],
 )
 def test_what_the_kernel_refuses_is_told_in_its_words(kernel, uplink, mocker, code, kind, words):
-    mocker.patch.object(LocalHost, "call", return_value="/sys/bus/pci/drivers/igb")
+    mocker.patch.object(files, "resolve", return_value="/sys/bus/pci/drivers/igb")
     kernel.error = code
     with pytest.raises(kind, match=f"set the bridge mode vepa .*{words}") as refused:
         uplink.set_bridge_mode("ens6f1", "vepa")
     assert type(refused.value) is kind
+
+
+def test_a_host_that_does_not_answer_is_no_refusal_of_its_kernel(uplink, mocker):
+    gone = Unreachable("w1 cannot be reached")
+    gone.__cause__ = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+    mocker.patch.object(LocalHost, "call", side_effect=gone)
+
+    with pytest.raises(Unreachable, match="w1 cannot be reached"):
+        uplink.set_bridge_mode("ens6f1", "vepa")
 
 
 # --- VFs

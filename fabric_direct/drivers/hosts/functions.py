@@ -19,6 +19,8 @@ from fabric_direct.errors import (
 
 # Seconds for an answer on top of a command's own limit: the worker kills it and reports that.
 ANSWER = 10.0
+# Seconds for the kernel to answer a request of netlink.
+NETLINK = 30.0
 
 _KINDS: dict[int | None, type[FabricDirectError]] = {
     errno.EPERM: Denied,

@@ -13,7 +13,7 @@ import paramiko
 
 from fabric_direct.calls import forks
 from fabric_direct.calls.deadline import Deadline
-from fabric_direct.drivers.hosts.functions import ANSWER, HostFunctions
+from fabric_direct.drivers.hosts.functions import ANSWER, NETLINK, HostFunctions
 from fabric_direct.drivers.hosts.host_keys import Refuse, UnknownHostKey, places, trusted
 from fabric_direct.drivers.hosts.relay import Relay
 from fabric_direct.drivers.hosts.remote_iproute import iproute
@@ -23,8 +23,6 @@ from fabric_direct.site.config import Site
 
 # Seconds for each of: the TCP connection, the server's first line, the key exchange, the login.
 CONNECT = 10.0
-# Seconds for the kernel to answer a request of netlink.
-NETLINK = 30.0
 
 
 class SshHost(HostFunctions):

@@ -8,6 +8,8 @@
     commands    run a program
     files       read and write
     sockets     ask the kernel by netlink
+    bridge_modes  VEB and VEPA of NICs
+    link_changes  wait for changes of links
     switches    ask the daemon of Open vSwitch
     datagrams   send a datagram from a link, to end a DHCP lease
     pci         the PCI functions of the host; reset, removal, rescan

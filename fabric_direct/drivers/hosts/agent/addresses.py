@@ -1,11 +1,10 @@
 """The IP addresses of this machine's network interfaces, by netlink: RTM_GETADDR."""
 
-import os
 import socket
 import struct
 from typing import Dict, List
 
-from fabric_direct.drivers.hosts.agent.sockets import ERROR, HEADER, ask, units
+from fabric_direct.drivers.hosts.agent.sockets import HEADER, granted, units
 
 # include/uapi/linux/netlink.h: NLM_F_REQUEST, NLM_F_ROOT and _MATCH (both are NLM_F_DUMP).
 _REQUEST_DUMP = 0x1 | 0x300
@@ -29,10 +28,7 @@ def addresses() -> Dict[int, List[str]]:
     """
     request = HEADER.pack(_SIZE, _RTM_GETADDR, _REQUEST_DUMP, 1, 0) + bytes(_IFADDRMSG.size)
     found: Dict[int, List[str]] = {}
-    for kind, message in ask(request, _LIMIT):
-        if kind == ERROR:
-            number = -struct.unpack_from("=i", message, HEADER.size)[0]
-            raise OSError(number, f"netlink: {os.strerror(number)}")
+    for kind, message in granted(request, _LIMIT):
         if kind == _RTM_NEWADDR:
             _add(found, message)
     return found

@@ -3,29 +3,21 @@
 import errno
 import select
 import socket
-import struct
 import time
 from typing import Dict, List, Optional, Set
 
-from fabric_direct.drivers.hosts.agent import sockets
+from fabric_direct.drivers.hosts.agent import bridge_modes, sockets
 
 __all__ = ["wait"]
 
-# linux/rtnetlink.h, linux/if_link.h, linux/if_bridge.h
-_NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
-_GROUP_LINK = 1
-_REQUEST_DUMP = 0x301
-_IFNAME, _AF_SPEC, _BRIDGE_MODE = 3, 26, 1
+# linux/rtnetlink.h
+_DELLINK, _GROUP_LINK = 17, 1
 # Bytes of the longest message: a PF tells of all its VFs.
 _LONGEST = 1 << 18
-_INFO = struct.Struct("=BxHiII")
-_ATTRIBUTE = struct.Struct("=HH")
-
-Modes = Dict[str, int]
 
 
 def wait(
-    links: List[str], known: Optional[Modes], limit: float, netns: Optional[str] = None
+    links: List[str], known: Optional[bridge_modes.Modes], limit: float, netns: Optional[str] = None
 ) -> Dict[str, object]:
     """Wait until one of the links changes; return their bridge modes, and which have changed.
 
@@ -38,12 +30,12 @@ def wait(
     """
     with sockets.opened(netns) as kernel:
         kernel.bind((0, _GROUP_LINK))
-        modes = _modes(links, limit, netns)
+        modes = bridge_modes.modes(links, limit, netns)
         if known is None or known != modes:
             past = known or {}
             return {"modes": modes, "changed": [n for n in links if past.get(n) != modes.get(n)]}
         changed = _next_change(kernel, set(links), time.monotonic() + limit)
-        return {"modes": _modes(links, limit, netns), "changed": sorted(changed)}
+        return {"modes": bridge_modes.modes(links, limit, netns), "changed": sorted(changed)}
 
 
 def _next_change(kernel: socket.socket, links: Set[str], until: float) -> Set[str]:
@@ -57,43 +49,11 @@ def _next_change(kernel: socket.socket, links: Set[str], until: float) -> Set[st
                 raise
             return links  # messages were lost
         found = {
-            _name(message)
+            bridge_modes.name_of(message)
             for kind, message in sockets.units(data, sockets.HEADER)
-            if kind in {_NEWLINK, _DELLINK}
+            if kind in {bridge_modes.NEWLINK, _DELLINK}
         }
         if found & links:
             return found & links
         left = until - time.monotonic()
     return set()
-
-
-def _modes(links: List[str], limit: float, netns: Optional[str]) -> Modes:
-    """Return the bridge modes of those links that have one."""
-    size = sockets.HEADER.size + _INFO.size
-    head = sockets.HEADER.pack(size, _GETLINK, _REQUEST_DUMP, 1, 0)
-    request = head + _INFO.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
-    modes: Modes = {}
-    for kind, message in sockets.ask(request, limit, netns):
-        mode = _mode(message) if kind == _NEWLINK else None
-        if mode is not None and _name(message) in links:
-            modes[_name(message)] = mode
-    return modes
-
-
-def _attributes(data: bytes) -> Dict[int, bytes]:
-    """Return attributes by type, without their heads; nested ones have a bit more in it."""
-    found = sockets.units(data, _ATTRIBUTE)
-    return {kind & 0x3FFF: attribute[_ATTRIBUTE.size :] for kind, attribute in found}
-
-
-def _of_link(message: bytes) -> Dict[int, bytes]:
-    return _attributes(message[sockets.HEADER.size + _INFO.size :])
-
-
-def _name(message: bytes) -> str:
-    return _of_link(message).get(_IFNAME, b"").rstrip(b"\0").decode()
-
-
-def _mode(message: bytes) -> Optional[int]:
-    mode = _attributes(_of_link(message).get(_AF_SPEC, b"")).get(_BRIDGE_MODE)
-    return None if mode is None else int.from_bytes(mode[:2], "little")

@@ -52,6 +52,18 @@ def ask(request: bytes, limit: float, netns: Optional[str] = None) -> Iterator[U
                 answered = True
 
 
+def granted(request: bytes, limit: float, netns: Optional[str] = None) -> Iterator[Unit]:
+    """Send a request and yield the messages of its answer; the arguments are those of :func:`exchange`.
+
+    :raises OSError: the kernel's refusal.
+    """
+    for kind, message in ask(request, limit, netns):
+        number = -struct.unpack_from("=i", message, HEADER.size)[0] if kind == ERROR else 0
+        if number:
+            raise OSError(number, os.strerror(number))
+        yield kind, message
+
+
 def _datagram(kernel: socket.socket) -> bytes:
     # Its length is asked for first: a buffer for the longest there may be costs more than all the rest.
     length = kernel.recv_into(bytearray(1), 1, socket.MSG_PEEK | socket.MSG_TRUNC)

@@ -65,8 +65,9 @@ class VirtualFunctions(PlainFunctions):
         nic = _shared(component)
         uplink, vf = self._uplink_of(topology, nic.bdf[0])
         mac = _mac(sliver_id, nic)
-        self._refuse_switchdev(topology, nic, self._settings(uplink, vf))
-        for number, settings in self.host.uplinks.vfs(uplink).items():
+        told = self.host.uplinks.vfs(uplink)
+        self._refuse_switchdev(topology, nic, told.get(vf) or self._settings(uplink, vf))
+        for number, settings in told.items():
             if number != vf and settings.mac == mac:
                 raise InvalidSliver(
                     f"VF {number} of {uplink} has the MAC {mac}",
