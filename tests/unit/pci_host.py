@@ -4,7 +4,7 @@ libvirt is a fake here; the survey of the host and the records are put in by the
 ``passthrough/device_host.py``. What libvirt and a kernel do is shown on the worker lab.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -231,8 +231,21 @@ class Worker:
             raise TimedOut(f"the guest still holds {label}")
         domain.take(label)
 
-    def _survey(self, _: FakeHost, *, timeout: float) -> dict[PciAddress, PciFunction]:
-        return dict(self.functions)
+    def _survey(
+        self, _: FakeHost, *, timeout: float, named: Collection[PciAddress] | None = None
+    ) -> dict[PciAddress, PciFunction]:
+        """As a worker does: without the uses of functions that are not asked about."""
+        near = self.functions.keys() if named is None else self._near(named)
+        return {
+            address: function if address in near else replace(function, uses=(), held=())
+            for address, function in self.functions.items()
+        }
+
+    def _near(self, named: Collection[PciAddress]) -> set[PciAddress]:
+        own = [self.functions[address] for address in named if address in self.functions]
+        groups = {function.iommu_group for function in own} - {None}
+        mates = {a for a, function in self.functions.items() if function.iommu_group in groups}
+        return mates.union(named, *(function.virtual for function in own))
 
     def listAllDomains(self) -> list[FakeDomain]:  # noqa: N802 - libvirt's name
         if self.lost is not None:

@@ -53,7 +53,11 @@ def test_a_drive_is_given_to_its_own_driver_and_erased() -> None:
         "0000:06:00.0 was erased (nvme1n1) by format, crypto erase: 6 MiB read, all empty"
     )
     address = {"address": str(FIRST)}
-    assert worker.calls == [("pci.bind", address), ("nvme.erase", address), ("pci.survey", {})]
+    assert worker.calls == [
+        ("pci.bind", address),
+        ("nvme.erase", address),
+        ("pci.survey", {"named": [str(FIRST)]}),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["GPU", "SmartNIC", "SharedNIC", "FPGA"])

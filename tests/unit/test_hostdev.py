@@ -280,6 +280,16 @@ class TestAttach:
 
         assert list(names(host.calls)) == []
 
+    def test_does_not_touch_a_domain_that_has_taken_the_place_of_ours_meanwhile(
+        self, devices: HostdevDevice, host: Worker, domain: FakeDomain, one: Gpu
+    ) -> None:
+        host.calls.unbind.side_effect = lambda _: setattr(domain, "sliver", None)
+
+        with pytest.raises(NotOurs):
+            devices.attach(TENANT, one)
+
+        host.calls.attach.assert_not_called()
+
     def test_serves_the_domain_that_a_cloud_made_which_has_no_stamp_of_ours(
         self, devices: HostdevDevice, host: Worker, one: Gpu
     ) -> None:

@@ -3,8 +3,9 @@
 import errno
 
 import pytest
+from pytest_mock import MockerFixture
 
-from fabric_direct.drivers.hosts.agent import pci
+from fabric_direct.drivers.hosts.agent import pci, usage
 from tests.unit.sysfs_tree import BRIDGE, NVME, Tree, tree
 
 __all__ = ["tree"]
@@ -185,6 +186,54 @@ def test_a_function_of_a_domain_beyond_four_digits_is_told(tree: Tree) -> None:
     assert found("10000:01:00.0")["bridge"] == "0000:80:05.5"
     sentence = ["nvme0n1 is mounted on /srv"]
     assert [found(each)["uses"] for each in ("0000:80:05.5", "10000:01:00.0")] == [sentence] * 2
+
+
+class TestOfNamedFunctions:
+    """Who asks about one drive has no other one opened, which may be somebody's."""
+
+    LVM = bytes(512) + b"LABELONE" + bytes(1024**2)
+    DRIVE, OTHER = "0000:04:00.0", "0000:05:00.0"
+
+    @pytest.fixture(autouse=True)
+    def drives(self, tree: Tree) -> None:
+        for number, address in enumerate((self.DRIVE, self.OTHER)):
+            tree.function(address, kind=NVME)
+            tree.disk(f"nvme{number}n1", address, f"259:{number}")
+            tree.file(f"dev/nvme{number}n1", self.LVM)
+
+    def used(self, *named: str) -> list[object]:
+        """Return the functions that have uses, as far as those that are named are asked about."""
+        return [each["address"] for each in pci.survey(list(named)) if each["uses"]]
+
+    def test_all_are_there_and_those_have_uses(self) -> None:
+        assert [each["address"] for each in pci.survey([self.DRIVE])] == [self.DRIVE, self.OTHER]
+        assert self.used(self.DRIVE) == [self.DRIVE]
+        assert self.used(self.DRIVE, self.OTHER) == [self.DRIVE, self.OTHER]
+
+    def test_no_other_disk_is_opened(self, mocker: MockerFixture) -> None:
+        opened = mocker.spy(usage, "member_of")
+
+        pci.survey([self.DRIVE])
+
+        assert [call.args[0].rpartition("/")[2] for call in opened.call_args_list] == ["nvme0n1"]
+
+    def test_what_is_of_their_iommu_group_has_uses_too(self, tree: Tree) -> None:
+        for address in (self.DRIVE, self.OTHER):
+            path = tree.sys / "bus/pci/devices" / address
+            tree.link(path / "iommu_group", tree.sys / "kernel/iommu_groups/15")
+
+        assert self.used(self.DRIVE) == [self.DRIVE, self.OTHER]
+
+    def test_their_vfs_have_uses_too(self, tree: Tree) -> None:
+        tree.function("0000:01:00.0")
+        tree.virtual("0000:01:00.0", "0000:01:10.0")
+        tree.disk("nvme2n1", "0000:01:10.0", "259:2")
+        tree.file("dev/nvme2n1", self.LVM)
+
+        assert self.used("0000:01:00.0") == ["0000:01:10.0"]
+
+    def test_one_that_is_not_there_has_none(self) -> None:
+        assert self.used("0000:66:00.0") == []
 
 
 def test_what_is_not_there_cannot_be_reset(tree: Tree) -> None:

@@ -90,6 +90,14 @@ class TestVfio:
 
         assert told(VF, "held") == told(NIC, "held") != []
 
+    def test_who_asks_about_one_function_is_told_of_its_whole_group(self, tree: Tree) -> None:
+        for address, group in ((VF, "12"), (NIC, "12"), (GPU, "13")):
+            at_vfio(tree, address, group=group)
+        tree.process(7, "testpmd", "/dev/vfio/12", "/dev/vfio/13")
+
+        held = {each["address"] for each in pci.survey([VF]) if each["held"]}
+        assert held == {VF, NIC}
+
     def test_a_process_that_goes_while_it_is_looked_at_is_left_out(self, tree: Tree) -> None:
         at_vfio(tree, VF)
         (tree.proc / "7").mkdir()

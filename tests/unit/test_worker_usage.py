@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from fabric_direct.drivers.hosts.agent import usage
+from fabric_direct.drivers.hosts.agent import sysfs, usage
 from fabric_direct.drivers.hosts.agent.addresses import addresses
-from fabric_direct.drivers.hosts.agent.usage import active, uses
+from fabric_direct.drivers.hosts.agent.usage import Uses, active
 from tests.unit.sysfs_tree import BRIDGE, NVME, Tree, tree
 
 __all__ = ["tree"]
@@ -14,6 +14,11 @@ __all__ = ["tree"]
 DRIVE = "0000:04:00.0"
 NIC = "0000:01:00.0"
 MIB = 1024**2
+
+
+def uses() -> Uses:
+    """Return the uses of all functions."""
+    return usage.uses(set(sysfs.names(f"{sysfs.SYS}/bus/pci/devices")))
 
 
 @pytest.fixture
@@ -153,7 +158,7 @@ def test_a_member_of_what_does_not_run_is_a_use(
     drive.file("dev/nvme1n1p1", bytes(content))
 
     assert uses()[DRIVE] == [f"nvme1n1p1 is a member of {member}"]
-    assert active() == {}
+    assert active({DRIVE}) == {}
 
 
 @pytest.mark.parametrize("size", [0, 512, 4096, 70000])

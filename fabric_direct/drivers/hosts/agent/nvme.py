@@ -59,7 +59,7 @@ def erase(address: str, limit: float) -> Report:
     """
     deadline = time.monotonic() + limit
     _await_controller(address, deadline)
-    used = usage.active().get(address)
+    used = usage.active({address}).get(address)
     if used:
         raise OSError(errno.EBUSY, f"the host uses {address}: {', '.join(used)}")
     if _is_vf(address) and not _controllers(address):

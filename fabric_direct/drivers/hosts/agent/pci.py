@@ -9,7 +9,7 @@ import re
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from fabric_direct.drivers.hosts.agent import programs, sysfs
 from fabric_direct.drivers.hosts.agent.usage import uses
@@ -32,20 +32,35 @@ _NEXT_VENDOR = re.compile(rb"\n(?![\t#])")
 Function = Dict[str, Any]
 
 
-def survey() -> List[Function]:
-    """Return every PCI function, by address, with the fields of ``contract.PciFunction``."""
-    used, held, links = uses(), programs.holders(), _links()
+def survey(named: Optional[List[str]] = None) -> List[Function]:
+    """Return every PCI function, by address, with the fields of ``contract.PciFunction``.
+
+    :param named: the functions whose uses are looked for, with their VFs and their IOMMU groups; others
+        have none, and no disk of theirs is opened. All of them if absent.
+    """
+    links = _links()
     found = {address: _function(address, links) for address in _addresses()}
     for address, function in found.items():
-        function["uses"] = used.get(address, [])
-        function["held"] = held.get(address, [])
         function["label"] = label(function["vendor"], function["product"])
         virtual = _virtual(sysfs.pci(address))
         function["virtual"] = list(virtual)
         for each, number in virtual.items():
             if each in found:
                 found[each]["vf"] = number
+    near = set(found) if named is None else _near(found, named)
+    used, held = uses(near), programs.holders(near)
+    for address, function in found.items():
+        function["uses"] = used.get(address, [])
+        function["held"] = held.get(address, [])
     return list(found.values())
+
+
+def _near(found: Dict[str, Function], named: List[str]) -> Set[str]:
+    """Return the functions that are passed through with these: of their IOMMU groups, and their VFs."""
+    own = [found[address] for address in named if address in found]
+    groups = {function["iommu_group"] for function in own} - {None}
+    mates = {address for address, each in found.items() if each["iommu_group"] in groups}
+    return mates.union(named, *(function["virtual"] for function in own))
 
 
 def _addresses() -> List[str]:

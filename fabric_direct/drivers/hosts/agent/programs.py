@@ -6,7 +6,7 @@ which root may see of each process.
 
 import os
 from itertools import chain
-from typing import Dict, Iterable, List, NamedTuple
+from typing import Dict, Iterable, List, NamedTuple, Set
 
 from fabric_direct.drivers.hosts.agent import sysfs
 
@@ -21,11 +21,19 @@ class _Program(NamedTuple):
     domain: str
 
 
-def holders() -> Dict[str, List[Holder]]:
-    """Return who has each PCI function, or may have it at any time: of a vDPA or mediated device."""
-    children = {**_children("vdpa", "vDPA device"), **_children("mdev", "mediated device")}
+def holders(functions: Set[str]) -> Dict[str, List[Holder]]:
+    """Return who has PCI functions, or may have one at any time: of a vDPA or mediated device.
+
+    :param functions: those that are asked about.
+    """
+    devices = {**_children("vdpa", "vDPA device"), **_children("mdev", "mediated device")}
+    children = {
+        path: sentence
+        for path, sentence in devices.items()
+        if not functions.isdisjoint(sysfs.functions(path))
+    }
     above = {path: _files(path) for path in children}
-    own = {address: _vfio_files(address) + _uio_files(address) for address in _functions()}
+    own = {address: _vfio_files(address) + _uio_files(address) for address in functions}
     programs = _programs_with(chain(*above.values(), *own.values()))
     found = {
         address: [
@@ -41,10 +49,6 @@ def holders() -> Dict[str, List[Holder]]:
         for address in sysfs.functions(path):
             found.setdefault(address, []).append(use)
     return found
-
-
-def _functions() -> List[str]:
-    return sysfs.names(f"{sysfs.SYS}/bus/pci/devices")
 
 
 def _children(bus: str, kind: str) -> Dict[str, str]:

@@ -28,23 +28,27 @@ Uses = Dict[str, List[str]]
 """Sentences, by the name of a disk or by the address of a PCI function."""
 
 
-def uses() -> Uses:
-    """Return the host's uses of each PCI function, a sentence for each.
+def uses(functions: Set[str]) -> Uses:
+    """Return the host's uses of PCI functions, a sentence for each.
 
     They include members of volume groups, arrays and pools that do not run, and disks that cannot be
     read. Functions that are not used are left out.
+
+    :param functions: those that are asked about; of others some uses may be left out.
     """
     blocks = blocks_in_use()
     in_use = {_disk(block) for block in blocks}
     for block in sysfs.names(f"{sysfs.SYS}/class/block"):
-        if _disk(block) not in in_use and _is_hardware(block) and _functions(block):
+        if functions.isdisjoint(_functions(block)) or _disk(block) in in_use:
+            continue
+        if _is_hardware(block):
             blocks[block] = _dormant(block)
-    return _of_functions(blocks, _links_in_use())
+    return _of_functions(blocks, _links_in_use(functions))
 
 
-def active() -> Uses:
+def active(functions: Set[str]) -> Uses:
     """Return the uses that are active: :func:`uses` without those that only a disk's content shows."""
-    return _of_functions(blocks_in_use(), _links_in_use())
+    return _of_functions(blocks_in_use(), _links_in_use(functions))
 
 
 def _of_functions(blocks: Uses, links: Uses) -> Uses:
@@ -52,7 +56,7 @@ def _of_functions(blocks: Uses, links: Uses) -> Uses:
     for block, sentences in blocks.items():
         _add(found, _functions(block), sentences)
     for link, sentences in links.items():
-        _add(found, sysfs.functions(f"{sysfs.SYS}/class/net/{link}"), sentences)
+        _add(found, sysfs.functions(_link(link)), sentences)
     return found
 
 
@@ -195,11 +199,14 @@ def _claim(path: str) -> None:
 # -- network interfaces
 
 
-def _links_in_use() -> Uses:
+def _links_in_use(functions: Set[str]) -> Uses:
+    """Return the uses of each link of these functions."""
     by_index = addresses()
     gateways = _default_routes()
     found: Uses = {}
     for link in sysfs.names(f"{sysfs.SYS}/class/net"):
+        if functions.isdisjoint(sysfs.functions(_link(link))):
+            continue
         own = _given(by_index.get(int(sysfs.value(f"{_link(link)}/ifindex") or 0), []))
         route = [f"{link} has the default route"] if link in gateways else []
         given = [f"{link} has the address {address}" for address in own]

@@ -141,7 +141,7 @@ class DeviceAttachment:
             self.functions.guard(component, tenant.sliver),
             host.lock_functions(component.bdf),
         ):
-            topology = host.topology()
+            topology = host.topology(component.bdf)
             topology.refuse(component, tenant.sliver, uuid_of(tenant))
             own = self.plug.of(host.the_domain(tenant))
             before = {taker.alias for taker in own.takers()}

@@ -37,7 +37,8 @@ def clean(
         done = _erased(host, record, deadline)
     else:
         done = _reset(host, {record.address, *functions}, deadline)
-    _verify(record, survey(host, timeout=deadline.remaining() + ANSWER))
+    limit = deadline.remaining() + ANSWER
+    _verify(record, survey(host, timeout=limit, named=(record.address,)))
     return done
 
 

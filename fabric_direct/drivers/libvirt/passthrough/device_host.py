@@ -67,10 +67,15 @@ class DeviceHost:
     # --- topology
 
     @read
-    def topology(self) -> Topology:
-        """Survey functions, domains and records, at the same time."""
+    def topology(self, named: tuple[PciAddress, ...] | None = None) -> Topology:
+        """Survey functions, domains and records, at the same time.
+
+        :param named: the functions whose uses by the host are wanted, with those bound to them; all of
+            them if absent.
+        """
         with ThreadPoolExecutor(2) as pool:
-            functions = pool.submit(survey, self.agent, timeout=self.site.limits.call)
+            limit = self.site.limits.call
+            functions = pool.submit(survey, self.agent, timeout=limit, named=named)
             records = pool.submit(self.records.read)
             held = claims(_readings(self.uri).values())
             self._last = Topology(
