@@ -12,6 +12,7 @@ from pathlib import Path
 import libvirt
 import pytest
 
+from fabric_direct.calls.read_cache import reading_once
 from fabric_direct.drivers.contract import Volume
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import GIB, OwnPool
@@ -267,6 +268,20 @@ def test_an_image_is_looked_at_and_nothing_is_left(store: OwnPool, kind: str, si
 
     assert (found.format, found.size) == (kind, 3 * GIB)
     assert store.names() == ("image",)
+
+
+def test_a_plan_that_makes_the_pool_for_an_image_finds_what_is_in_it(
+    volumes: LibvirtVolume, store: OwnPool, tmp_path: Path
+) -> None:
+    store.path.mkdir()
+    put(store.path / "archive", "qcow2")
+    image = store.path.parent / "image"
+    put(image, "qcow2")
+
+    with reading_once():
+        assert volumes.volumes(SLIVER) == ()  # there is no pool yet
+        store.backing(str(image))
+        volumes.check("archive")
 
 
 def test_what_is_no_image_is_refused(store: OwnPool, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import libvirt
 import pytest
 from lxml import etree
 
+from fabric_direct.calls.read_cache import reading_once
 from fabric_direct.drivers.contract import HostDriver
 from fabric_direct.drivers.hosts.choice import host_driver
 from fabric_direct.drivers.hosts.ssh import SshHost
@@ -71,8 +72,10 @@ class Libvirt:
     def __init__(self) -> None:
         self.networks: list[Any] = []
         self.calls = MagicMock()
+        self.listed = 0
 
     def listAllNetworks(self) -> list[Any]:  # noqa: N802 - libvirt's name
+        self.listed += 1
         return self.networks
 
     def networkLookupByName(self, name: str) -> Any:  # noqa: N802 - libvirt's name
@@ -633,3 +636,16 @@ def test_the_networks_of_other_sites_are_not_ours_to_remove(driver, api, orphan)
     stamp = orphan.xml.find(f"metadata/{{{STAMP_NAMESPACE}}}network")
     stamp.set("site", "OTHER")
     assert driver.unused() == ()
+
+
+def test_a_plan_lists_the_networks_once(api: Libvirt, site: Site, links: MagicMock) -> None:
+    driver = LibvirtNetwork(site, "localhost")
+    for name in ("dhcp", "open"):
+        driver.create_port("vm-1", name, name, ANY)
+    api.listed = 0
+
+    with reading_once():
+        assert all(driver.find_port("vm-1", name) for name in ("dhcp", "open"))
+        assert driver.unused() == ()
+
+    assert api.listed == 1

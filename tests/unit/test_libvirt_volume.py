@@ -9,6 +9,7 @@ import pytest
 from lxml import etree
 from pytest_mock import MockerFixture
 
+from fabric_direct.calls.read_cache import reading_once
 from fabric_direct.drivers.libvirt.storage.driver import LibvirtVolume
 from fabric_direct.drivers.libvirt.storage.pool import GIB, Backing, OwnPool, owner
 from fabric_direct.drivers.libvirt.xml import render
@@ -384,3 +385,18 @@ def test_a_lost_connection_is_not_taken_for_a_bad_image(store: OwnPool, pool: Ma
 
     with pytest.raises(libvirt.libvirtError):
         store.backing("/images/x")
+
+
+def test_a_plan_asks_for_the_pool_and_what_is_in_it_once(
+    volumes: LibvirtVolume, pool: MagicMock, connection: MagicMock
+) -> None:
+    pool.listVolumes.return_value = ["s1.volume.data"]
+    pool.storageVolLookupByName.return_value = volume("/x/s1.volume.data")
+
+    with reading_once():
+        for _ in range(2):
+            assert [each.component for each in volumes.volumes("s1")] == ["data"]
+            assert volumes.leftovers("s1") != ()
+
+    assert connection.storagePoolLookupByName.call_count == 1
+    assert pool.refresh.call_count == 1

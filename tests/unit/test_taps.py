@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
+from fabric_direct.calls.read_cache import reading_once
 from fabric_direct.drivers.hosts.agent import taps as agent
 from fabric_direct.drivers.libvirt.networks.driver import LibvirtNetwork
 from fabric_direct.errors import Conflict, DriverError, InvalidSliver, PoolExhausted
@@ -215,3 +217,15 @@ def test_a_name_that_no_tap_can_have_is_refused_in_site_yaml(name: str) -> None:
 
     with pytest.raises(ValueError, match="is not a name for a tap"):
         Site.model_validate(values)
+
+
+def test_a_plan_reads_the_taps_once(driver: LibvirtNetwork, mocker: MockerFixture) -> None:
+    driver.create_port("vm-1", "nic", "sw1", ANY)
+    calls = mocker.spy(driver._taps, "_call")
+
+    with reading_once():
+        for _ in range(2):
+            assert driver.find_port("vm-1", "nic")
+            assert len(driver.ports("vm-1")) == 1
+
+    assert [call.args[0] for call in calls.call_args_list] == ["taps.taps"]

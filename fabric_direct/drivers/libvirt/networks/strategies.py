@@ -283,7 +283,7 @@ def find_network(connection: libvirt.virConnect, site: str, name: str) -> libvir
     """
     full = network_name(site, name)
     uuid = str(network_uuid(site, name))
-    for network in connection.listAllNetworks():
+    for network in _listed(connection):
         if network.UUIDString() == uuid and _stamp(network) == (site, name):
             return network
         if network.name() == full or network.UUIDString() == uuid:
@@ -308,12 +308,17 @@ def networks_of(connection: libvirt.virConnect, site: str) -> dict[str, libvirt.
     """Return all libvirt networks of a site by their names in site.yaml."""
     found: dict[str, libvirt.virNetwork] = {}
     prefix = network_name(site, "")
-    for network in (n for n in connection.listAllNetworks() if n.name().startswith(prefix)):
+    for network in (n for n in _listed(connection) if n.name().startswith(prefix)):
         name = network.name().removeprefix(prefix)
         with Ignoring(libvirt.VIR_ERR_NO_NETWORK):
             if _stamp(network) == (site, name):
                 found[name] = network
     return found
+
+
+@read
+def _listed(connection: libvirt.virConnect) -> list[libvirt.virNetwork]:
+    return list(connection.listAllNetworks())
 
 
 def is_idle(network: libvirt.virNetwork) -> bool:

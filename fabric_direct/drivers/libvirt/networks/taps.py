@@ -8,6 +8,7 @@ keep one that is gone, and not see one that is made anew. It carries a stamp in 
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fabric_direct.calls.read_cache import read
 from fabric_direct.drivers.contract import HostDriver, Port, Stamped
 from fabric_direct.drivers.contract.site_checks import known_tap
 from fabric_direct.drivers.libvirt.networks.address_pools import derived_mac
@@ -156,6 +157,7 @@ class Taps:
     def _rows(self) -> tuple[Tap, ...]:
         return tuple(tap for tap in self._all() if tap.host == self._host)
 
+    @read
     def _there(self) -> dict[str, tuple[str, bool, bool]]:
         """Return of each tap of the host its alias, and whether it is used, and set up."""
         return {name: tuple(each) for name, each in self._call("taps.taps").items()}
@@ -166,6 +168,7 @@ class Taps:
     def _call(self, function: str, **arguments: object) -> Any:
         return self._kernel.call(function, timeout=self._limit, **arguments)
 
+    @read
     def _all(self) -> tuple[Tap, ...]:
         if not self._database.exists():
             return ()

@@ -30,6 +30,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from fabric_direct.calls.deadline import Deadline, trying_again
+from fabric_direct.calls.read_cache import current, read
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring, connect
 from fabric_direct.drivers.libvirt.xml import STAMP_NAMESPACE, render
 from fabric_direct.errors import InvalidSliver, NotOurs
@@ -104,7 +105,12 @@ class OwnPool:
 
         :raises NotOurs: if a pool of its name or directory is not ours.
         """
-        return self._find_pool() or _started(self._define_pool())
+        found = self._find_pool()
+        if found is None:
+            found = _started(self._define_pool())
+            if reads := current():  # also a plan makes the pool, to look at an image
+                reads.invalidate()
+        return found
 
     def find(self, name: str) -> libvirt.virStorageVol | None:
         """Return the volume of that name, or None."""
@@ -117,6 +123,7 @@ class OwnPool:
         """Return the volume of that name, or None, after a refresh if libvirt does not know it."""
         return self.find(name) or (self.find(name) if self.names() else None)
 
+    @read
     def names(self) -> tuple[str, ...]:
         """Return the names of all volumes, after a refresh of the pool."""
         pool = self._find_pool()
@@ -225,6 +232,7 @@ class OwnPool:
         finally:
             _patiently(_delete, volume)
 
+    @read
     def _find_pool(self) -> libvirt.virStoragePool | None:
         with Ignoring(libvirt.VIR_ERR_NO_STORAGE_POOL):
             pool = connect(self.uri).storagePoolLookupByName(self.name)
