@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -96,6 +97,10 @@ def test_completion_of_commands_imports_none(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+def test_a_command_looks_for_garbage_seldom() -> None:
+    assert imported(f"{MAIN}\nimport gc; assert gc.get_threshold()[0] == 50_000", "--version")
+
+
 @pytest.mark.parametrize("command", ["list", "plan"])
 def test_a_command_on_the_fakes_imports_nothing_heavy(
     command: str, site_path: Path, sliver_path: Path
@@ -123,6 +128,25 @@ def test_a_creation_and_the_help_of_what_serves_metrics_import_no_opentelemetry(
 )
 def test_the_library_imports_nothing_heavy(code: str) -> None:
     assert not imported(code) & (HEAVY | {"rich", "click"})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"drivers": {"VM": "openstack"}, "openstack": {"cloud": "c"}, "guest": "ssh"},
+        {"drivers": {"VM": "libvirt"}, "guest": "ssh"},
+        {"drivers": {"VM": "libvirt"}, "guest": "agent"},
+    ],
+    ids=["OpenStack", "libvirt", "libvirt, guests by their agents"],
+)
+def test_who_logs_in_nowhere_imports_no_ssh(values: dict[str, Any], tmp_path: Path) -> None:
+    site = {"site": "X", "state_dir": str(tmp_path), "guest_access": {"ssh_key": "/key"}} | values
+    code = (
+        "from fabric_direct import Site\nfrom fabric_direct.handlers.registry import host_drivers\n"
+        f"site = Site.model_validate({site!r})\n"
+        "assert host_drivers(site, 'localhost').guest"
+    )
+    assert not imported(code) & {"paramiko", "cryptography"}
 
 
 def test_a_run_of_pytest_that_does_not_use_the_plugin_imports_nothing_for_it() -> None:

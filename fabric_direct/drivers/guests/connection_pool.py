@@ -4,17 +4,21 @@ A key exchange takes half a second or more in a small guest. Each caller has a c
 returns it to the pool. None crosses a fork.
 """
 
+from __future__ import annotations
+
 import fcntl
 import termios
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-
-import paramiko
+from typing import TYPE_CHECKING
 
 from fabric_direct.calls import forks
 from fabric_direct.calls.deadline import Deadline
+
+if TYPE_CHECKING:
+    import paramiko
 
 # Seconds that a connection is kept unused.
 IDLE = 30.0
@@ -89,6 +93,8 @@ def _lives(client: paramiko.SSHClient, patience: float) -> bool:
 
     A guest that is slow acknowledges the request long before its server answers it.
     """
+    import paramiko  # noqa: PLC0415 - it is large
+
     transport, deadline = client.get_transport(), Deadline.within(patience)
     while transport is not None and transport.is_active():
         with suppress(paramiko.SSHException, OSError, EOFError):

@@ -6,6 +6,8 @@ shell may be another one, such as FreeBSD's csh. The guest's host key is pinned 
 (:func:`~fabric_direct.drivers.ssh.known_hosts.pin`).
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 import threading
@@ -13,8 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-
-import paramiko
+from typing import TYPE_CHECKING
 
 from fabric_direct.calls.deadline import Deadline, time_left, wait_until
 from fabric_direct.calls.forks import cached_property
@@ -36,6 +37,9 @@ from fabric_direct.drivers.ssh.known_hosts import (
 from fabric_direct.drivers.ssh.login import host_name, load_key, log_in, reach, transport_of
 from fabric_direct.errors import DriverError, InvalidSite, TimedOut, Unreachable
 from fabric_direct.site.config import Site
+
+if TYPE_CHECKING:
+    import paramiko
 
 PORT = 22
 # Seconds for a last attempt to log in that begins when the time for it is over.
@@ -283,6 +287,8 @@ class SshGuest:
 
     def _connect(self, guest: GuestAddress, deadline: Deadline) -> paramiko.SSHClient:
         """Log in at the first address that has a pinned host key and answers."""
+        import paramiko  # noqa: PLC0415 - it is large
+
         key, pinned = self._load_key(), tuple(self._pinned_addresses(guest))
         connect = partial(_reach, pinned)
         address, connection = self._attempts.take(pinned, connect, deadline.remaining())
@@ -301,6 +307,8 @@ class SshGuest:
 
     @contextmanager
     def _translated(self, guest: GuestAddress, what: str) -> Iterator[None]:
+        import paramiko  # noqa: PLC0415 - it is large
+
         where = f"{guest.user}@{', '.join(guest.addresses)}"
         try:
             yield

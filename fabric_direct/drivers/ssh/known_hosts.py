@@ -4,14 +4,14 @@ Only what was read in a trusted way (by the guest agent, from the console) is pi
 learned from the network.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
-
-from paramiko import SSHClient, SSHException
-from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
+from typing import TYPE_CHECKING
 
 from fabric_direct.errors import DriverError, Refused, unusable
 from fabric_direct.site.config import Site
@@ -19,6 +19,10 @@ from fabric_direct.state import files
 from fabric_direct.state.locks import exclusive
 from fabric_direct.state.site_store import store_of
 from fabric_direct.state.store import StateDocuments
+
+if TYPE_CHECKING:
+    from paramiko import SSHClient
+    from paramiko.hostkeys import HostKeys
 
 # Seconds to wait for another process that writes the file; it takes milliseconds.
 BUSY = 10.0
@@ -41,6 +45,8 @@ def _shared(site: Site) -> StateDocuments | None:
 
 def pinned(site: Site) -> HostKeys:
     """Return the site's pinned keys; none if none was pinned yet."""
+    from paramiko.hostkeys import HostKeyEntry, HostKeys  # noqa: PLC0415 - it is large
+
     keys, shared = HostKeys(), _shared(site)
     add_keys(keys, known_hosts(site))
     for line in (shared.read(_ALL) or "").splitlines() if shared else ():
@@ -92,6 +98,9 @@ def add_keys(keys: HostKeys, path: Path) -> None:
 
     :raises DriverError: if it cannot be read, or a line has no key.
     """
+    from paramiko import SSHException  # noqa: PLC0415 - it is large
+    from paramiko.hostkeys import InvalidHostKey  # noqa: PLC0415
+
     try:
         if path.exists():
             keys.load(str(path))
@@ -136,6 +145,9 @@ def unpin(site: Site, address: str) -> None:
 
 
 def _is_entry(line: str) -> bool:
+    from paramiko import SSHException  # noqa: PLC0415 - it is large
+    from paramiko.hostkeys import HostKeyEntry, InvalidHostKey  # noqa: PLC0415
+
     try:
         return "\n" not in line and HostKeyEntry.from_line(line) is not None
     except (InvalidHostKey, SSHException, ValueError):

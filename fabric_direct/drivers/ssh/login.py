@@ -1,15 +1,17 @@
 """SSH logins, to guests and to workers: reach the server, load the key, log in."""
 
+from __future__ import annotations
+
 import socket
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import paramiko
-from paramiko.pkey import UnknownKeyType
+from typing import TYPE_CHECKING, Any
 
 from fabric_direct.drivers.ssh import tcp
 from fabric_direct.errors import InvalidSite
+
+if TYPE_CHECKING:
+    import paramiko
 
 # Seconds for a TCP connection. The server's kernel answers, whatever else its machine does. Ours asks at
 # once and after 1 s, and knows after 3 s that a neighbor is not there (RFC 6298; arp(7)).
@@ -30,6 +32,9 @@ def load_key(path: Path, whose: str, *, field: str, remedy: str) -> paramiko.PKe
     :param field: the field of site.yaml that names its file.
     :raises InvalidSite: if it cannot be read, or has a passphrase.
     """
+    import paramiko  # noqa: PLC0415 - it is large
+    from paramiko.pkey import UnknownKeyType  # noqa: PLC0415
+
     try:
         return paramiko.PKey.from_path(path)
     except (OSError, ValueError, TypeError, paramiko.SSHException, UnknownKeyType) as error:
@@ -103,12 +108,16 @@ def transport_of(client: paramiko.SSHClient) -> paramiko.Transport:
     """
     transport = client.get_transport()
     if transport is None:
+        import paramiko  # noqa: PLC0415 - it is large
+
         raise paramiko.SSHException("the connection is closed")
     return transport
 
 
 def _transport(limit: float, connection: socket.socket, **settings: Any) -> paramiko.Transport:
     """Return a transport that allows the key exchange ``limit`` seconds; paramiko's own limit is 15."""
+    import paramiko  # noqa: PLC0415 - it is large
+
     transport = paramiko.Transport(connection, **settings)
     transport.handshake_timeout = limit
     return transport
