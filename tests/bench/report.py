@@ -51,8 +51,10 @@ questions, 32 hosts at a time, as the bare listings do; what names one sliver as
         "title": "Devices on a worker",
         "command": "make bench-worker",
         "about": """\
-Functions attached to a domain of the lab's worker, which is emulated: its seconds are longer
-than those of a real one. The playbook is that of fabric_am 1.9.1, run by its own Ansible.""",
+Functions attached to a domain of the lab's worker. The whole worker is emulated, without KVM: a system
+call takes seven times as long as on the machine itself, which weighs most on what we read before
+and after. The playbook is that of fabric_am 1.9.1, run by its own Ansible. libvirt plugs the devices of
+one domain one after the other, whoever asks.""",
     },
     "machine": {
         "title": "One machine",
