@@ -3,6 +3,7 @@
 ``WRONG`` names, for each, what a method does instead of what it should, and the test that finds it.
 """
 
+import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -78,14 +79,16 @@ class Sharing:
 
     def __init__(self, driver: Any, method: str) -> None:
         self._driver, self._method, self._arguments = driver, method, ()
-        self._both_are_in = threading.Barrier(2)
+        self._earlier, self._another_came = itertools.count(), threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return self._shared if name == self._method else getattr(self._driver, name)
 
     def _shared(self, *arguments: Any) -> Any:
         self._arguments = arguments
-        self._both_are_in.wait(60)
+        if next(self._earlier):
+            self._another_came.set()
+        self._another_came.wait(60)
         return getattr(self._driver, self._method)(*self._arguments)
 
 

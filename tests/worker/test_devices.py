@@ -114,6 +114,7 @@ def test_a_function_that_a_program_has_by_vfio_is_used_and_refused(
     site: Site, hostdev: HostdevDevice, tenant: DeviceDomain, worker: Worker, unchanged: None
 ) -> None:
     host = host_driver(site, "worker1")
+    worker.run("modprobe", "vfio-pci")  # which libvirt does before it binds to it
     host.call("pci.bind", timeout=PATIENT["call"], address=NVME, driver="vfio-pci")
     group = device(hostdev, NVME).function.iommu_group
     channel = worker._client().get_transport().open_session()
