@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 import paramiko
 
-# Seconds: between two tries, and for each of them.
-EACH, TRY = 0.1, 2.0
+# Seconds: between two tries, for each of them, and for the banner of a guest that runs commands.
+EACH, TRY, SHOWN = 0.1, 2.0, 60.0
 
 
 class Banner:
@@ -22,7 +22,7 @@ class Banner:
 
     def at(self) -> float:
         """Return when it was there, by ``time.perf_counter``."""
-        return self._seen.result(TRY)
+        return self._seen.result(SHOWN)
 
     def give_up(self) -> None:
         """Look no longer."""
