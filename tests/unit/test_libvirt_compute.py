@@ -1,5 +1,6 @@
 """Servers by libvirt: the XML, valid by libvirt's own schema, and the exact calls."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -53,9 +54,9 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKXZk8H0Ah3gd9vMvb8p2jbGR0W0iRr0d4n0Z
 IMAGE = Image("tiny", "root", "/images/tiny.qcow2")
 
 
-def native(code: int, message: str = "no") -> libvirt.libvirtError:
+def native(code: int, message: str = "no", number: int = 0) -> libvirt.libvirtError:
     error = libvirt.libvirtError(message)
-    error.err = (code, 0, message, 2, "", "", "", 0, 0)
+    error.err = (code, 0, message, 2, "", "", "", number, 0)
     return error
 
 
@@ -532,6 +533,51 @@ def test_a_start_that_another_has_made_meanwhile_is_a_start(
     domain.create.side_effect = already
 
     assert compute.create(spec()).state is State.RUNNING
+
+
+def interrupted() -> libvirt.libvirtError:
+    """Return libvirt's error of a start during which a signal came: the domain does not run."""
+    message = "failed to load cgroup BPF prog: Resource temporarily unavailable"
+    return native(libvirt.VIR_ERR_SYSTEM_ERROR, message, errno.EAGAIN)
+
+
+def test_a_start_that_a_signal_interrupted_is_made_again(
+    compute: LibvirtCompute, domain: FakeDomain
+) -> None:
+    def starts() -> None:
+        if domain.create.call_count < 3:
+            raise interrupted()
+        domain.active = True
+
+    domain.active = False
+    domain.create.side_effect = starts
+
+    assert compute.create(spec()).state is State.RUNNING
+    assert domain.create.call_count == 3
+
+
+def test_a_start_that_is_always_interrupted_is_tried_five_times(
+    compute: LibvirtCompute, domain: FakeDomain
+) -> None:
+    domain.active = False
+    domain.create.side_effect = interrupted()
+
+    with pytest.raises(DriverError, match="BPF"):
+        compute.create(spec())
+
+    assert domain.create.call_count == 5
+
+
+def test_a_start_that_fails_otherwise_is_not_made_again(
+    compute: LibvirtCompute, domain: FakeDomain
+) -> None:
+    domain.active = False
+    domain.create.side_effect = native(libvirt.VIR_ERR_SYSTEM_ERROR, "no room", errno.ENOSPC)
+
+    with pytest.raises(DriverError):
+        compute.create(spec())
+
+    domain.create.assert_called_once_with()
 
 
 def test_a_name_that_a_foreign_domain_has_is_refused_before_anything_is_made(

@@ -1,10 +1,11 @@
 """The power of a domain: on, off, and the ACPI power button."""
 
+import errno
 import time
 
 import libvirt
 
-from fabric_direct.calls.deadline import Deadline
+from fabric_direct.calls.deadline import Deadline, trying_again
 from fabric_direct.calls.waiting import waiting_for
 from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 
@@ -12,16 +13,32 @@ from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 ASK_AGAIN = 10.0
 # Seconds between two looks at a guest that is shutting down.
 LOOK_AGAIN = 0.2
+# How often a domain is started that libvirt fails to start by EAGAIN. The kernel's verifier of eBPF,
+# which has the filter of the domain's devices, ends so when a signal comes (Linux 4.20 and later);
+# libbpf tries as often, libvirt once.
+STARTS = 5
 
 
 def power_on(domain: libvirt.virDomain) -> None:
-    """Start the domain, unless it runs already."""
+    """Start the domain, unless it runs already; again if a signal has interrupted libvirt."""
+    for others in reversed(range(STARTS)):
+        if _start(domain, again=others > 0):
+            return
+        trying_again()
+
+
+def _start(domain: libvirt.virDomain, *, again: bool) -> bool:
+    """Return whether the domain runs; False if it was interrupted, and may be started again."""
     try:
         if not domain.isActive():
             domain.create()
-    except libvirt.libvirtError:
-        if not domain.isActive():
-            raise
+    except libvirt.libvirtError as error:
+        if domain.isActive():
+            return True
+        if again and _was_interrupted(error):
+            return False
+        raise
+    return True
 
 
 def power_off(domain: libvirt.virDomain) -> None:
@@ -29,6 +46,11 @@ def power_off(domain: libvirt.virDomain) -> None:
     with Ignoring(libvirt.VIR_ERR_OPERATION_INVALID):
         if domain.isActive():
             domain.destroy()
+
+
+def _was_interrupted(error: libvirt.libvirtError) -> bool:
+    system = error.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR
+    return bool(system and error.get_int1() == errno.EAGAIN)
 
 
 def shut_down(domain: libvirt.virDomain, timeout: float) -> bool:
