@@ -541,19 +541,22 @@ def interrupted() -> libvirt.libvirtError:
     return native(libvirt.VIR_ERR_SYSTEM_ERROR, message, errno.EAGAIN)
 
 
-def test_a_start_that_a_signal_interrupted_is_made_again(
-    compute: LibvirtCompute, domain: FakeDomain
+def test_a_start_that_a_signal_interrupted_is_made_again_and_counted_as_a_retry(
+    compute: LibvirtCompute, domain: FakeDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def starts() -> None:
         if domain.create.call_count < 3:
             raise interrupted()
         domain.active = True
 
+    retry = MagicMock()
+    monkeypatch.setattr(power, "trying_again", retry)
     domain.active = False
     domain.create.side_effect = starts
 
     assert compute.create(spec()).state is State.RUNNING
     assert domain.create.call_count == 3
+    assert retry.call_count == 2
 
 
 def test_a_start_that_is_always_interrupted_is_tried_five_times(

@@ -13,32 +13,28 @@ from fabric_direct.drivers.libvirt.connection.connections import Ignoring
 ASK_AGAIN = 10.0
 # Seconds between two looks at a guest that is shutting down.
 LOOK_AGAIN = 0.2
-# How often a domain is started that libvirt fails to start by EAGAIN. The kernel's verifier of eBPF,
-# which has the filter of the domain's devices, ends so when a signal comes (Linux 4.20 and later);
-# libbpf tries as often, libvirt once.
+# How often a start is tried that ends with EAGAIN. The kernel's verifier of eBPF, to which libvirt gives
+# the filter of the domain's devices, ends so when a signal comes (Linux 4.20 and later); libbpf tries as
+# often, libvirt once.
 STARTS = 5
 
 
 def power_on(domain: libvirt.virDomain) -> None:
     """Start the domain, unless it runs already; again if a signal has interrupted libvirt."""
-    for others in reversed(range(STARTS)):
-        if _start(domain, again=others > 0):
+    left = STARTS
+    while True:
+        try:
+            if not domain.isActive():
+                domain.create()
+        except libvirt.libvirtError as error:
+            left -= 1
+            if domain.isActive():
+                return
+            if not left or not _was_interrupted(error):
+                raise
+        else:
             return
         trying_again()
-
-
-def _start(domain: libvirt.virDomain, *, again: bool) -> bool:
-    """Return whether the domain runs; False if it was interrupted, and may be started again."""
-    try:
-        if not domain.isActive():
-            domain.create()
-    except libvirt.libvirtError as error:
-        if domain.isActive():
-            return True
-        if again and _was_interrupted(error):
-            return False
-        raise
-    return True
 
 
 def power_off(domain: libvirt.virDomain) -> None:
